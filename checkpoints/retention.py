@@ -139,11 +139,13 @@ def last_ones(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [m for m in known if m not in gone and not is_passed(m)]
 
 
-def superseded(rows: Iterable[Row]) -> list[Row]:
+def superseded(rows: Iterable[Row], announced: float) -> list[Row]:
     """Those that a newer checkpoint of their line makes needless, oldest first: every shard of it
     is within reach, and the loss of any one node leaves it so where it leaves the older one so.
 
-    A manifest alone doesn't say that: a node has it before the others do.
+    A manifest alone doesn't say that: a node has it before the others do. Nor does it say so while
+    more may come of the older one: its leader would announce it, and count on what was removed.
+    That is over once a newer one is announced; ``announced`` is the step of the newest such.
     """
     rows = list(rows)
 
@@ -154,7 +156,15 @@ def superseded(rows: Iterable[Row]) -> list[Row]:
         newer = [row.manifest for row in rows if row is not old and stands_in(row, old)]
         return old.manifest in prunable([old.manifest, *newer], [KeepLast(1)])
 
-    return [row for row in rows if is_needless(row)]
+    return [row for row in _settled(rows, announced) if is_needless(row)]
+
+
+def removed_from(row: Row, node: NodeId) -> tuple[NodeId, ...]:
+    """Where ``node`` has a superseded checkpoint removed for the sake of its own disk: what nobody
+    can restore without its part is of no use to the others either."""
+    if node not in row.nodes:
+        return ()
+    return (node, *(n for n in row.nodes if n != node and node in row.alone))
 
 
 def outlived(rows: Iterable[Row], policies: Collection[Policy], node: NodeId) -> list[Row]:
@@ -191,16 +201,22 @@ def missing(
     ]
 
 
-def useless(rows: Iterable[Row], answered: Collection[NodeId]) -> list[Row]:
+def useless(rows: Iterable[Row], answered: Collection[NodeId], announced: float) -> list[Row]:
     """Those below the newest consistent one that no node can complete: of the nodes that
-    ``answered`` nobody has some shard, and no other is named by the manifest."""
+    ``answered`` nobody has some shard, and no other is named by the manifest. A node may have it
+    that has not stored the manifest yet: ``announced`` as for :func:`superseded`."""
     rows = list(rows)
     newest = max((row.manifest.step for row in rows if row.consistent), default=-1)
     return [
         row
-        for row in rows
+        for row in _settled(rows, announced)
         if not row.consistent and row.manifest.step < newest and not set(row.absent) - set(answered)
     ]
+
+
+def _settled(rows: Iterable[Row], announced: float) -> list[Row]:
+    """Those that no leader can announce later with more than there is of them now."""
+    return [row for row in rows if row.manifest.step < announced or row.whole]
 
 
 def _lines(manifests: Sequence[Manifest], current: Lineage | None) -> list[list[Manifest]]:

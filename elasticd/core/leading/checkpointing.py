@@ -141,8 +141,10 @@ class Checkpoints:
     def learn(self, reports: Reports) -> None:
         """What all members have of finished checkpoints; the newest may be half announced."""
         self.survey.hear(remaining(reports, self.spoilt))
-        if self.shelf.home is not None and reports:
-            self.shelf.home.compare(self.survey.reports)
+        for checkpoint in self.shelf.all() if reports else ():
+            # What a node has no more does not count, though a newer one may be whole already.
+            if checkpoint.manifest is not None:
+                checkpoint.compare(self.survey.reports)
         choice, ours = self.descent.newest(self.survey.reports), set(self.open)
         found = self._found(choice.manifest) if choice is not None else None
         # One that an earlier leader has finished, it has announced; ours is announced by advance().

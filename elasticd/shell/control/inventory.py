@@ -211,11 +211,13 @@ class Inventory:
         policies = self._policies(job, {k: v for k, v in said.items() if v is not None})
         consistent = [row.manifest for row in known.rows if row.consistent]
         points = {m.point for m in prunable(consistent, policies)}
-        gone = [r for r in superseded(known.rows) if r.consistent and r.manifest.point in points]
+        announced = self._states.retaining.announced(job)
+        spare = superseded(known.rows, announced)
+        gone = [row for row in spare if row.consistent and row.manifest.point in points]
         never = await self._never_completed(job, known)
         # A node that is away may know that it was announced.
         lost = [row for row in never if set(row.absent) <= known.stored.keys()]
-        lost += useless(known.rows, known.stored)
+        lost += useless(known.rows, known.stored, announced)
         gone += [row for row in known.rows if not known.silent and row in lost and row not in gone]
         failures: list[str] = []
         if not request.dry_run:

@@ -17,7 +17,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.disk import TEMPORARY
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.checkpoints.retention import superseded, useless
+from elasticd.checkpoints.retention import removed_from, superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.errors import ElasticdError, StateError
 from elasticd.shell.storage.manifests import ManifestMender
@@ -227,19 +227,15 @@ class Scrubber:
         spare: list[Row] = []
         for job in await asyncio.to_thread(self._states.store.jobs):
             stored = await self._stored(job)
-            rows = summary.rows(stored)
-            lost = useless(rows, stored)
+            rows, announced = summary.rows(stored), self._states.retaining.announced(job)
+            lost = useless(rows, stored, announced)
             for row in lost:
                 touched |= await self._remove(row, row.nodes)
-            spare += [row for row in superseded(rows) if row not in lost]
+            spare += [row for row in superseded(rows, announced) if row not in lost]
         for row in sorted(spare, key=lambda row: row.manifest.created_seconds):
             if (used := await self._used()) <= self._quota_bytes:
                 return touched
-            me = self._states.me
-            if me in row.nodes:
-                # What nobody can restore without our part is of no use to the others either.
-                others = [node for node in row.nodes if node != me and me in row.alone]
-                touched |= await self._remove(row, [me, *others])
+            touched |= await self._remove(row, removed_from(row, self._states.me))
         if (used := await self._used()) > self._quota_bytes:
             log.warning("over the quota", used_bytes=used, quota_bytes=self._quota_bytes)
         return touched

@@ -15,7 +15,7 @@ from elasticd.checkpoints import peer
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.checkpoints.port import Store
 from elasticd.checkpoints.questions import Question, RemoveStored, VerifyStored, WantShard
-from elasticd.checkpoints.retention import last_ones, overtaken, policies_of
+from elasticd.checkpoints.retention import last_ones, overtaken
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import (
@@ -32,7 +32,6 @@ from elasticd.core.words.bulk import (
 from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
 from elasticd.ipc.frames import MAX_FRAME_FDS
-from elasticd.settings.job import JobSpec
 from elasticd.shell.children.children import Children
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
@@ -41,6 +40,7 @@ from elasticd.shell.storage.copies import Copies, NoCopyError, Tell
 from elasticd.shell.storage.namelessfile import file_of
 from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Pins
+from elasticd.shell.storage.retaining import Retaining
 from elasticd.shell.storage.verifying import Verifications
 from elasticd.types import JobId, NodeId, Stamp
 
@@ -64,12 +64,12 @@ class States:
         """``record_of``: the record of a job that runs or ran here, or OperationError."""
         self._neighbours = neighbours
         self._children = children
-        self._record_of = record_of
         self._post = post
         self.tell = tell
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
         self._looking = asyncio.Lock()
+        self.retaining = Retaining(record_of)
         self.pins = Pins()
         self.doubted: Callable[[Path], object] = lambda path: None
         """Told of a final shard that a peer could not use."""
@@ -164,9 +164,11 @@ class States:
         self._run(self.archives.ensure(effect.job))
 
     def commit_manifest(self, effect: e.CommitManifest) -> None:
+        self.retaining.told.store(effect.manifest)
         self._run(self._commit(effect))
 
     def prune_store(self, effect: e.PruneStore) -> None:
+        self.retaining.told.tell(effect.job, effect.step)
         self._run(self._prune(effect))
 
     def fetch_shards(self, effect: e.FetchShards) -> None:
@@ -269,14 +271,7 @@ class States:
         """Look at what the store has of a job, and tell. One at a time, so that an older look is
         never told after a newer one."""
         async with self._looking:
-            self._post(event(await self._stored_of(job)))
-
-    async def _stored_of(self, job: JobId) -> tuple[Stored, ...]:
-        try:
-            return tuple(await asyncio.to_thread(self.store.stored, job))
-        except StateError as error:
-            log.error("the store can't be read", reason=str(error))
-            return ()
+            self._post(event(await _stored_of(self.store, job)))
 
     async def _prune(self, effect: e.PruneStore) -> None:
         async with self._storing:
@@ -288,8 +283,8 @@ class States:
         self.grown()
 
     def _prune_now(self, effect: e.PruneStore) -> None:
-        spec = JobSpec.from_dict(self._record_of(effect.job).spec).checkpoint
-        known, policies = self.store.manifests(effect.job), policies_of(spec, {})
+        policies = self.retaining.policies(effect.job)
+        known = self.store.manifests(effect.job)
         for old in overtaken(known, policies, effect.step, effect.lineage):
             self.remove_unused(old.job, old.step, old.stamp)
 
@@ -315,10 +310,10 @@ class States:
                     self.doubted(self.store.final_path(job, step, stamp, index, count))
                     return file_of(b"")
                 case WantLog(job, offset, counted):
-                    self._record_of(job)  # a name that came from elsewhere
+                    self.retaining.record_of(job)  # a name that came from elsewhere
                     return file_of(await self.log_bytes(job, offset, _LOG_BYTES, counted))
                 case WantLogStart(job, since, counted):
-                    self._record_of(job)
+                    self.retaining.record_of(job)
                     return file_of(b"%d" % await self.log_start(job, since, counted))
                 case WantArchive() | WantArchiveList() | KeepArchive():
                     return await _archives_answer(self.archives, wanted)
@@ -360,6 +355,14 @@ class _OwnStore(LocalStore):
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         self._states.remove(job, step, stamp)
+
+
+async def _stored_of(store: LocalStore, job: JobId) -> tuple[Stored, ...]:
+    try:
+        return tuple(await asyncio.to_thread(store.stored, job))
+    except StateError as error:
+        log.error("the store can't be read", reason=str(error))
+        return ()
 
 
 async def _awaited(fetched: Awaitable[int]) -> int:

@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,16 @@ import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints import choose, summary
+from elasticd.checkpoints.announced import Announced
 from elasticd.checkpoints.codec import model_digest, read_tensors, write_shard
 from elasticd.checkpoints.manifest import Manifest, Shard
-from elasticd.checkpoints.retention import overtaken, policies_of, superseded
+from elasticd.checkpoints.retention import (
+    overtaken,
+    policies_of,
+    removed_from,
+    superseded,
+    useless,
+)
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.context import Context
 from elasticd.core.leading.checkpointing import Checkpoints
@@ -261,9 +269,11 @@ class Site:
     the leader of production says in which order."""
 
     folder: Path
+    seed: int
     rng: random.Random
     disks: dict[NodeId, Disk] = field(default_factory=dict)
     leaders: list[Leader] = field(default_factory=list)
+    told: dict[NodeId, Announced] = field(default_factory=dict)
     lives: int = 0
 
     def __post_init__(self) -> None:
@@ -283,6 +293,7 @@ class Site:
             (self.folder / node).mkdir(exist_ok=True)
             LocalStore(self.folder / node, node, disk=Disk(spare)).sweep()
             self.disks[node] = Disk(spare, stops[node])
+            self.told[node] = Announced()
 
     def store(self, node: NodeId) -> LocalStore:
         return LocalStore(self.folder / node, node, disk=self.disks[node])
@@ -294,14 +305,18 @@ class Site:
         leader = Leader(self.lives, self.keep, base, stores)
         self.leaders.append(leader)
         first = 1 + (base.step if base is not None else 0)
+        slow = self.rng.choice([None, *NODES])
         for step in range(first, first + 6):
             leader.write(step)
-            left = self.rng.choice([0, 0, 1, 3])
+            left = self.rng.choice([0, 1, 3, 6])
             while sum(map(len, leader.due.values())) > left:
-                node = self.rng.choice([node for node in NODES if leader.due[node]])
+                ready = [node for node in NODES if leader.due[node]]
+                quick = [node for node in ready if node != slow or self.rng.random() < 0.2]
+                node = self.rng.choice(quick or ready)
+                before = self.announced
                 self.act(leader, node, leader.due[node].pop(0))
-                if self.rng.random() < 0.1:
-                    self.make_room(node)
+                if self.announced > before or (self.rng.random() < 0.1 and self.make_room(node)):
+                    self.require(self.found_now)
 
     def act(self, leader: Leader, node: NodeId, act: Act) -> None:
         store = self.store(node)
@@ -311,21 +326,43 @@ class Site:
                     put(store, act.step, index, count=3)
                 leader.wrote(node, act)
             case ManifestStore(_, made):
+                self.told[node].store(made)
                 store.commit(made)
                 leader.stored(node, made)
             case Consistent(job, lineage, step):
+                self.told[node].tell(job, step)
                 policies = policies_of(leader.spec.checkpoint, {})
                 for old in overtaken(store.manifests(job), policies, step, lineage):
                     store.remove(job, old.step, old.stamp)
             case _:
                 assert_never(act)
 
-    def make_room(self, node: NodeId) -> None:
-        """As a node over its quota does, which hears at any time what the others have."""
-        rows = summary.rows({each: self.store(each).stored(JOB) for each in NODES})
-        for row in superseded(rows):
-            if node in row.nodes:
-                self.store(node).remove(JOB, row.manifest.step, row.manifest.stamp)
+    def make_room(self, node: NodeId) -> bool:
+        """As a node over its quota does, which hears at any time what the others have. Whether
+        anything was removed."""
+        stored = {each: self.store(each).stored(JOB) for each in NODES}
+        rows, announced = summary.rows(stored), self.told[node].newest(JOB)
+        lost = useless(rows, stored, announced)
+        spare = [row for row in superseded(rows, announced) if row not in lost]
+        goes = [(row, row.nodes) for row in lost]
+        goes += [(row, removed_from(row, node)) for row in spare]
+        for row, nodes in goes[: self.rng.choice([1, len(goes)])]:
+            for each in nodes:
+                self.store(each).remove(JOB, row.manifest.step, row.manifest.stamp)
+        return bool(goes)
+
+    def require(self, find: Callable[[Sequence[NodeId]], choose.Choice | None]) -> None:
+        """What was announced, or a newer one, is found on all nodes, and after the loss of any one
+        for good."""
+        for nodes in (NODES, *([n for n in NODES if n != lost] for lost in NODES)):
+            choice = find(nodes)
+            found = choice.manifest.step if choice is not None else -1
+            wanted = self.announced
+            assert found >= wanted, f"ELASTICD_TEST_SEED={self.seed}: {found} < {wanted} on {nodes}"
+
+    def found_now(self, nodes: Sequence[NodeId]) -> choose.Choice | None:
+        """Between two crashes; nothing is read for that."""
+        return choose.newest({node: self.store(node).stored(JOB) for node in nodes})
 
     def crash(self) -> None:
         """Every node is killed; some lose their power too."""
@@ -333,7 +370,7 @@ class Site:
             if self.rng.random() < 0.5:
                 self.disks[node].cut_power(self.rng)
 
-    def newest(self, nodes: list[NodeId]) -> choose.Choice | None:
+    def newest(self, nodes: Sequence[NodeId]) -> choose.Choice | None:
         """What a restore would load from these nodes; every byte of it is verified."""
         plain = {node: LocalStore(self.folder / node, node) for node in nodes}
         choice = choose.newest({node: store.stored(JOB) for node, store in plain.items()})
@@ -352,7 +389,7 @@ def test_random_crashes_lose_no_consistent_checkpoint(tmp_path: Path) -> None:
     rng = random.Random(seed)
     crashes = 0
     while crashes < CRASHES:
-        site = Site(tmp_path / f"{crashes}", rng)
+        site = Site(tmp_path / f"{crashes}", seed, rng)
         site.folder.mkdir()
         for _ in range(min(5, CRASHES - crashes)):
             stops = {node: rng.choice([-1, rng.randrange(150)]) for node in NODES}
@@ -362,10 +399,5 @@ def test_random_crashes_lose_no_consistent_checkpoint(tmp_path: Path) -> None:
                 site.train(before.manifest if before is not None else None)
             site.crash()
             crashes += 1
-            wanted = site.announced
-            # All of them, and after the loss of any one for good.
-            for nodes in (NODES, *([n for n in NODES if n != lost] for lost in NODES)):
-                choice = site.newest(nodes)
-                found = choice.manifest.step if choice is not None else -1
-                assert found >= wanted, f"ELASTICD_TEST_SEED={seed}: {found} < {wanted}"
+            site.require(site.newest)
         shutil.rmtree(site.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -168,8 +169,8 @@ def test_clocks_that_differ_a_little_keep_no_more_by_the_hour() -> None:
 
 
 def test_only_what_is_as_safe_supersedes() -> None:
-    def gone(*rows: Row) -> list[str]:
-        return names([row.manifest for row in superseded(rows)])
+    def gone(*rows: Row, announced: float = math.inf) -> list[str]:
+        return names([row.manifest for row in superseded(rows, announced)])
 
     both = [row(m, "n", "o") for m in A]
     assert gone(*both[:3]) == ["A0", "A10"]
@@ -183,17 +184,28 @@ def test_only_what_is_as_safe_supersedes() -> None:
     assert gone(row(A[0], "n"), row(A[1], "n")) == ["A0"]
     # Another line's say nothing.
     assert gone(both[0], row(at("B", 30), "n", "o")) == []
+    # Of a checkpoint that lacks a part more may come, until a newer one is announced.
+    m = replace(A[1], holders=((NodeId("n"), NodeId("o")),))
+    rows = [both[0], row(m, "n"), row(A[2], "n", "o")]
+    assert [gone(*rows, announced=step) for step in (-1, 10, 20)] == [
+        ["A0"],
+        ["A0"],
+        ["A0", "A10"],
+    ]
 
 
 def test_what_an_absent_node_may_complete_is_not_useless() -> None:
     whole = row(A[2], "n", "o")
     m = replace(A[1], holders=((NodeId("n"), NodeId("o")),))
     broken = Row(m, ((),), (NodeId("n"),))
-    assert useless([broken, whole], {NodeId("n"), NodeId("o")}) == [broken]
-    assert useless([broken, whole], {NodeId("n")}) == []
+    assert useless([broken, whole], {NodeId("n"), NodeId("o")}, math.inf) == [broken]
+    assert useless([broken, whole], {NodeId("n")}, math.inf) == []
+    # Nor is what they may complete themselves, before a newer one is announced.
+    both = {NodeId("n"), NodeId("o")}
+    assert [useless([broken, whole], both, step) for step in (-1, 10, 20)] == [[], [], [broken]]
     # Nor is anything above the newest that is whole.
     above = Row(replace(m, step=99), ((),), (NodeId("n"),))
-    assert useless([whole, above], {NodeId("n"), NodeId("o")}) == []
+    assert useless([whole, above], {NodeId("n"), NodeId("o")}, math.inf) == []
 
 
 def test_a_node_may_remove_what_a_checkpoint_that_it_alone_has_outlives() -> None:

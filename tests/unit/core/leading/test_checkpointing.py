@@ -63,6 +63,25 @@ def test_a_report_of_what_is_stored_does_not_swallow_the_announcement() -> None:
     assert desk.announced() == [10]
 
 
+def test_what_a_node_has_no_more_does_not_count_though_a_newer_one_is_whole() -> None:
+    desk = Desk()
+    desk.form(A, B, C)
+    made: dict[int, Stored] = {}
+    for step in (10, 20):
+        desk.wrote(A, 0, 1, step=step)
+        desk.wrote(B, 0, step=step)
+        desk.wrote(C, 1, step=step)
+        (manifest,) = [e.manifest for e in desk.made.open.values() if e.step == step]
+        assert manifest is not None
+        made[step] = Stored(manifest, (0, 1))
+        desk.stored(A, step=step)
+    desk.made.learn({A: tuple(made.values()), B: (), C: ()})
+    desk.made.learn({A: (made[20],), B: (), C: ()})
+    for node in (B, C):
+        desk.stored(node, step=10)
+    assert desk.announced() == [], "without B or C a shard of it is nowhere"
+
+
 def test_what_an_earlier_leader_has_finished_is_known_without_a_word() -> None:
     first = Desk()
     first.wrote(A, 0, 1)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from elasticd.checkpoints.sequential import write_all
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import WANTS, DoubtShard
+from elasticd.core.words.records import JobRecord, JobState
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.errors import OperationError
 from elasticd.shell.children.children import Children
@@ -35,6 +36,13 @@ COUNT = 2
 SIZE = 100 * COUNT
 """Of a checkpoint, in bytes."""
 WAIT = 20.0
+
+
+SPEC = {
+    "job": {"name": "job", "entrypoint": "train.py"},
+    "batch": {"global": 8, "micro": 1},
+    "train": {"steps": 100},
+}
 
 
 def content(step: int, index: int) -> bytes:
@@ -68,15 +76,17 @@ class Node:
         neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
         # No trainer is asked here.
         server = cast(ChildServer, None)
-        children = Children(home, "127.0.0.1", server, self._no_record, self.reported.put_nowait)
+        self.records: dict[JobId, JobRecord] = {}
+        children = Children(home, "127.0.0.1", server, self._record, self.reported.put_nowait)
         self.states = States(
-            home, neighbours, children, self._no_record, self.reported.put_nowait,
+            home, neighbours, children, self._record, self.reported.put_nowait,
             lambda kind, job, reason, fields: self.told.put_nowait((kind, fields)),
         )  # fmt: skip
 
-    @staticmethod
-    def _no_record(job: JobId) -> NoReturn:
-        raise OperationError(f"no job {job}")
+    def _record(self, job: JobId) -> JobRecord:
+        if job not in self.records:
+            raise OperationError(f"no job {job}")
+        return self.records[job]
 
     async def _fetch(self, address: str, request: dict[str, Any], sink: int) -> int:
         if not self.peer_answers:
@@ -350,6 +360,41 @@ def test_for_the_quota_nothing_goes_before_a_newer_one_is_as_safe(tmp_path: Path
             node.peer_store.commit(manifest_of(4))
             await scrubber._keep_quota()
             assert node.steps() == [4]
+
+    run(tmp_path, story)
+
+
+def test_for_the_quota_nothing_goes_that_may_yet_be_announced(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.records[JOB] = JobRecord(JOB, 1, SPEC, "", "running")
+        node.make(1, 2)
+        node.make(3, 4, final=False)
+        node.peer_store.commit(manifest_of(4))
+        async with node.scrubbed(quota_bytes=SIZE) as scrubber:
+            # Of step 3 the peer has no manifest yet; with that it would be consistent.
+            await scrubber._keep_quota()
+            assert node.steps() == [3, 4]
+            node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 3))
+            await scrubber._keep_quota()
+            assert node.steps() == [3, 4]
+            node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 4))
+            await scrubber._keep_quota()
+            assert node.steps() == [4]
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_a_lone_node_keeps_its_quota(tmp_path: Path, state: JobState) -> None:
+    async def story(node: Node) -> None:
+        node.records[JOB] = JobRecord(JOB, 1, SPEC, "", state)
+        node.make(1, 2, 3)
+        node.peer_answers = False
+        async with node.scrubbed(quota_bytes=SIZE) as scrubber:
+            if state == "running":
+                node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 3))
+            await scrubber._keep_quota()
+            assert node.steps() == [3]
 
     run(tmp_path, story)
 
