@@ -59,6 +59,7 @@ class World(RuleBasedStateMachine):
         memory = Path("/dev/shm")  # syncing takes no time there
         self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         self.clock = 1.7e9
+        self.members = list(NODES)
         self.running: dict[NodeId, Credentials] = {}
         self.stolen: list[tuple[NodeId, Credentials]] = []
         for node in NODES:
@@ -203,10 +204,14 @@ class World(RuleBasedStateMachine):
             return None
         shown = founding.ShownCertificate(asking.own, authority.to_der(asking.member.certificate))
         answer = None
-        with uncounted(), self.dying(ISSUER, kill), contextlib.suppress(ProtocolError):
-            answer = founding.renew(
-                self.home(ISSUER), word, shown, self.founder, issuer, self.clock
-            )
+        try:
+            with uncounted(), self.dying(ISSUER, kill), contextlib.suppress(ProtocolError):
+                answer = founding.renew(
+                    self.home(ISSUER), word, shown, self.founder, issuer, self.clock
+                )
+        except OperationError:
+            if not self.joins_again(word.node, issuer, asking):
+                raise
         return answer
 
     @precondition(lambda self: ISSUER in self.running)
@@ -219,7 +224,7 @@ class World(RuleBasedStateMachine):
         given = {n: each.serial for n, each in issuing.read(self.home(ISSUER)).items()}
         shown = {node: each.own.serial for node, each in self.running.items()}
         wanted = known.renewal.wanted
-        standing = renewal.standing(wanted, NODES, self.running.keys(), shown, given)
+        standing = renewal.standing(wanted, self.members, self.running.keys(), shown, given)
         if standing.may_end(settled=True):
             assert all(not known.renewal.is_due(each.own) for each in self.running.values())
             self.hears(ISSUER, Renewal(wanted, wanted), kill)
@@ -234,16 +239,12 @@ class World(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """No more faults."""
-        for _ in range(3):
-            for node in NODES:
-                self.start(node, None)
-                self.attempt(node, ("", 0))
-            for one in NODES:
-                for other in NODES:
-                    self.meet(one, other, None)
-            self.end(None)
-        for node in self.to_join_again():
-            del self.running[node]
+        self.go_on()
+        if again := self.to_join_again():  # somebody has them put out first
+            for node in again:
+                del self.running[node]
+                self.members.remove(node)
+            self.go_on()
         known = {each.renewal for each in self.running.values()}
         assert len(known) == 1 and not known.pop().is_under_way
         for server in self.running.values():
@@ -252,14 +253,24 @@ class World(RuleBasedStateMachine):
         for node, old in self.stolen:
             self.gets_nowhere(node, old)
 
+    def go_on(self) -> None:
+        for _ in range(3):
+            for node in self.members:
+                self.start(node, None)
+                self.attempt(node, ("", 0))
+            for one in self.members:
+                for other in self.members:
+                    self.meet(one, other, None)
+            self.end(None)
+
     def to_join_again(self) -> list[NodeId]:
         """Their certificates are refused, and nobody knows any more that they are their newest."""
-        refused, register = self.running[ISSUER].renewal, issuing.read(self.home(ISSUER))
-        return [
-            node
-            for node, each in self.running.items()
-            if refused.refuses(each.own) and node not in register
-        ]
+        issuer = self.running[ISSUER]
+        return [n for n, each in self.running.items() if self.joins_again(n, issuer, each)]
+
+    def joins_again(self, node: NodeId, issuer: Credentials, asking: Credentials) -> bool:
+        register = issuing.read(self.home(ISSUER))
+        return issuer.renewal.refuses(asking.own) and node not in register
 
     def gets_nowhere(self, node: NodeId, old: Credentials) -> None:
         """What was copied before all renewed theirs."""

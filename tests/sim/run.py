@@ -180,6 +180,8 @@ def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwi
 
 def _tell_why(cluster: Cluster, reasons: Reasons, limit: float) -> None:
     """What can't run says why once nothing else keeps it, and says it again."""
+    if not reasons.jobs:
+        return
     undone, why = "orders are not taken back", "what can't run does not say why"
     for order in (lambda: None, *reasons.orders()):
         order()
