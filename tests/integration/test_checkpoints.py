@@ -106,6 +106,7 @@ def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None
     assert cluster.run("checkpoints", "verify", job, "--step", "7").returncode == 1
 
 
+@pytest.mark.deep
 def test_all_is_lost_but_disks_one_of_them_rotten(
     cluster: Cluster, undisturbed: Callable[[str], str]
 ) -> None:

@@ -92,6 +92,7 @@ def filled(folder: Path) -> Iterator[None]:
         ballast.unlink(missing_ok=True)
 
 
+@pytest.mark.deep
 def test_a_home_without_room_names_the_path_and_loses_nothing(
     make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
 ) -> None:

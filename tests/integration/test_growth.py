@@ -33,6 +33,7 @@ def test_who_comes_back_follows_the_others_and_enters_a_step_behind(
     assert len(event["members"]) == 4
 
 
+@pytest.mark.deep
 def test_a_holder_that_dies_in_the_transfer_costs_no_more_than_its_own_death(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:

@@ -23,8 +23,8 @@ BAD = {
     "bad_early.py": "rank 0 has left its loop after step 5",
     "bad_late.py": "KeyError: 'five is too many'",
 }
-ALIKE = ("bad_exits.py", "bad_import.py")
-"""Not told apart from bad_raises.py but by the trainer, which test_trainer.py shows."""
+ALIKE = ("bad_exits.py", "bad_import.py", "bad_binary.py", "bad_late.py")
+"""As bad_raises.py, but for what the trainer says last: tried by make deep."""
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,7 @@ def trainers(cluster: Cluster) -> list[int]:
     return [one.pid for one in living if one.role == "trainer"]
 
 
+@pytest.mark.deep
 def test_a_job_ends_where_all_ranks_leave_their_loop(cluster: Cluster) -> None:
     job = cluster.submit("bad_early.py", job__args=["--all"])
     status = cluster.wait_end(job)
@@ -104,6 +105,7 @@ def test_why_bits_can_not_be_promised_is_said_or_fails_the_job(cluster: Cluster)
     assert "one grain computed twice gave different bits" in status["reason"]
 
 
+@pytest.mark.deep
 def test_a_sample_that_differs_on_one_node_is_named(cluster: Cluster) -> None:
     job = cluster.submit("odd_data.py", train__steps=6, recovery__verify_every=1)
     status = cluster.wait_end(job)
@@ -146,6 +148,7 @@ def follow(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.deep
 def test_folders_and_bare_files_renamed_into_jobs_are_submitted(cluster: Cluster) -> None:
     jobs, beside = cluster.home / "node-1" / "jobs", cluster.home / "beside"
     text = (JOBS / "job.toml").read_text().replace(f"steps = {STEPS}", "steps = 2")

@@ -68,6 +68,7 @@ def founded(tmp_path: Path, kernels: Path) -> Iterator[Founded]:
         yield cluster
 
 
+@pytest.mark.deep
 def test_two_join_at_once_while_a_job_trains(
     founded: Founded, undisturbed: Callable[[str], str]
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_daemon_begins_anew_while_a_job_trains(
     assert founded.wait_end(job)["digest"] == expected
 
 
+@pytest.mark.deep
 def test_a_token_is_spent_by_one_and_a_join_is_repeated_after_a_fault(founded: Founded) -> None:
     token = founded.token()
     founded.kill_daemon("node-0")

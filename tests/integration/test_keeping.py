@@ -34,6 +34,7 @@ def disk(cluster: Cluster) -> dict[str, Any]:
     return {each["job"]: each for each in found["jobs"]}
 
 
+@pytest.mark.deep
 def test_what_is_removed_spares_the_job_that_trains(
     make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
 ) -> None:

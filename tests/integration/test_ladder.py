@@ -46,7 +46,7 @@ def strike(cluster: Cluster, what: str, job: str, rank: int, process: str = "tra
     [
         pytest.param("kill", "trainer", "worker_exit", "regroup", marks=DEEP),
         ("kill", "reducer", "reducer_lost", "retry"),
-        ("hang", "trainer", "hang", "regroup"),
+        pytest.param("hang", "trainer", "hang", "regroup", marks=DEEP),
         ("hang", "reducer", "hang", "retry"),
         pytest.param("kill", "node", "peer_lost", "regroup", marks=DEEP),
     ],
@@ -67,6 +67,7 @@ def test_chaos(
         assert "stopped (SIGSTOP)" in found["reason"]
 
 
+@pytest.mark.deep
 @pytest.mark.alone
 def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
@@ -96,6 +97,7 @@ def test_chaos_on_what_there_is_not(cluster: Cluster) -> None:
     cluster.command("cancel", job)
 
 
+@pytest.mark.deep
 def test_a_stuck_data_loader_is_told_from_slow_compilers(cluster: Cluster, tmp_path: Path) -> None:
     """The first grain of each trainer takes long, also that of the successor, for whom the others
     wait; this teaches nothing of how long later ones may take."""
@@ -220,6 +222,7 @@ GIFTS = (
 )
 
 
+@pytest.mark.deep
 def test_memory_is_given_back_before_it_runs_out(
     cluster: Cluster, group: MemoryGroup, undisturbed: Undisturbed
 ) -> None:
@@ -280,6 +283,7 @@ def test_a_loss_that_is_not_finite_is_skipped_alike(cluster: Cluster) -> None:
     assert digests[0] == digests[1]
 
 
+@pytest.mark.deep
 def test_a_loss_that_is_not_finite_goes_back(cluster: Cluster, tmp_path: Path) -> None:
     arguments = [*SLOW, "--trouble", "nan-once", "--at", "25", "--folder", str(tmp_path)]
     job = cluster.submit("ladder.py", job__args=arguments, recovery__on_nan="restore")
@@ -294,7 +298,7 @@ def test_a_loss_that_is_not_finite_goes_back(cluster: Cluster, tmp_path: Path) -
     assert "the same data does it" in status["reason"]
 
 
-@pytest.mark.parametrize("policy", ["restore", "continue"])
+@pytest.mark.parametrize("policy", ["restore", pytest.param("continue", marks=DEEP)])
 def test_the_odd_one_out_takes_the_others_state(
     cluster: Cluster, tmp_path: Path, policy: str
 ) -> None:
@@ -325,6 +329,7 @@ def test_the_odd_one_out_takes_the_others_state(
     assert ("fault_detected", found["reason"]) in shown, shown
 
 
+@pytest.mark.deep
 def test_hardware_that_flips_a_bit_is_found_and_left_out(cluster: Cluster) -> None:
     """It does so in every grain from step 4 on; equal parameters can't show it."""
     arguments = [*SLOW, "--trouble", "flip", "--at", "4", "--node", "node-1"]
@@ -340,6 +345,7 @@ def test_hardware_that_flips_a_bit_is_found_and_left_out(cluster: Cluster) -> No
     assert status["lost_steps"] == 0 and status["recoveries"] == 0
 
 
+@pytest.mark.deep
 def test_poison_fails_the_job_with_its_evidence(cluster: Cluster) -> None:
     arguments = ["--trouble", "poison", "--at", "12"]
     job = cluster.submit("ladder.py", job__args=arguments, world__max=3)

@@ -20,6 +20,7 @@ Undisturbed = Callable[[str], str]
 SLOW = ["--pace-seconds", "0.05"]
 
 
+@pytest.mark.deep
 def test_a_link_that_loses_packets_costs_nobody_its_place(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:
@@ -45,6 +46,7 @@ def test_a_link_that_loses_packets_costs_nobody_its_place(
     assert sizes == sorted(sizes), cluster.report("somebody was given up", job)
 
 
+@pytest.mark.deep
 def test_a_ring_of_running_processes_stands_still(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:

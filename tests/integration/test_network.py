@@ -77,6 +77,7 @@ def test_a_silent_member_is_left_and_taken_back(
     assert victim in {event["node"] for event in lost}, net.report("nobody missed it", job)
 
 
+@pytest.mark.deep
 def test_two_halves_go_on_meet_and_are_one_lineage(
     net: NetCluster, undisturbed: Undisturbed
 ) -> None:

@@ -37,6 +37,7 @@ def test_of_two_nodes_either_may_die(
             cluster.revive()
 
 
+@pytest.mark.deep
 def test_a_daemon_that_is_stopped_for_a_while(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOW)

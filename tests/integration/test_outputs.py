@@ -57,6 +57,7 @@ def test_fetched_from_any_node(cluster: Cluster, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(cluster.nodes)
 
 
+@pytest.mark.deep
 def test_kept_when_main_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     job = cluster.submit(
         "writes.py", world__min=4, train__steps=4000, checkpoint__every_steps=5, job__args=SLOW

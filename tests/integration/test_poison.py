@@ -24,6 +24,7 @@ def test_a_step_that_kills_on_every_node_fails_the_job_with_its_evidence(cluster
     assert killed(cluster, job) >= 7 and cluster.kinds(job, "memory_relieved")
 
 
+@pytest.mark.deep
 def test_a_step_that_kills_on_one_node_alone_is_done_by_the_others(cluster: Cluster) -> None:
     arguments = ["--trouble", "killed-here", "--node", "node-1", "--at", "12"]
     job = cluster.submit("ladder.py", job__args=arguments)

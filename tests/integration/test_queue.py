@@ -80,6 +80,7 @@ def test_a_job_that_is_submitted_again_on_another_node_is_one_job(cluster: Clust
     finishes(cluster, named)
 
 
+@pytest.mark.deep
 def test_a_queued_jobs_files_survive_the_node_that_took_them(
     make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_queued_jobs_files_survive_the_node_that_took_them(
             finishes(cluster, each)
 
 
+@pytest.mark.deep
 def test_a_node_that_takes_no_files_is_named(
     make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_node_that_takes_no_files_is_named(
         finishes(cluster, taken.id)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells how large it ever was")
 def test_a_daemon_does_not_grow_with_the_clients_that_submit(
     make_cluster: Callable[[Path, int], Cluster], tmp_path: Path

@@ -62,6 +62,7 @@ def test_survivors_stay_in_place(
     assert cluster.status(job)["recoveries"] == 1
 
 
+@pytest.mark.deep
 def test_all_trainers_at_once_resume_from_the_checkpoint(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:
@@ -135,6 +136,7 @@ def test_the_leaders_node_is_killed(cluster: Cluster, undisturbed: Undisturbed) 
     assert len(cluster.kinds(job, "recovery_finished")) == 1
 
 
+@pytest.mark.deep
 def test_the_submitters_node_is_killed_at_once(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     node = next(n for n in cluster.nodes if n != cluster.view()["leader"])

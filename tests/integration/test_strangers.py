@@ -195,6 +195,7 @@ def test_a_guest_without_a_token_hears_no_name(target: Target) -> None:
 
 
 # Python closes a socket late whose other end hung up before the handshake (ssl.SSLSocket._create).
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_floods_of_strangers_have_no_effect(target: Target) -> None:
     """Frames, garbage and handshakes; the daemon neither grows nor loses its peer."""

@@ -74,6 +74,7 @@ def dead_link(path: Path) -> Iterator[None]:
             aside.rename(path)
 
 
+@pytest.mark.deep
 def test_a_node_without_room_for_output_is_left_out_and_its_daemon_lives(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_node_without_room_for_output_is_left_out_and_its_daemon_lives(
     check(cluster, job, "high.py", expected)
 
 
+@pytest.mark.deep
 def test_a_member_whose_disk_goes_and_a_newcomer_without_one_end_nothing(
     cluster: Cluster, undisturbed: Undisturbed
 ) -> None:

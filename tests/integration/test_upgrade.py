@@ -115,6 +115,7 @@ def test_nodes_are_upgraded_one_by_one_and_back_while_a_job_trains(
         check(cluster, job, "high.py", expected)
 
 
+@pytest.mark.deep
 def test_a_cluster_that_spoke_in_the_open_goes_on_encrypted(
     tree_of: Callable[[str], Path],
     kernels: Path,
