@@ -10,8 +10,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
 
 import psutil
 
@@ -20,30 +19,29 @@ import psutil
 _SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301
-_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LAST_ACK, _LISTEN, _CLOSING = (
-    1, 4, 5, 8, 9, 10, 11
-)  # fmt: skip
-_CONNECTED = (_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LAST_ACK, _CLOSING)
+_LISTENING = {10: psutil.CONN_LISTEN}
+"""States, by Linux's numbers, with psutil's names."""
+_CONNECTED = {
+    1: psutil.CONN_ESTABLISHED, 4: psutil.CONN_FIN_WAIT1, 5: psutil.CONN_FIN_WAIT2,
+    8: psutil.CONN_CLOSE_WAIT, 9: psutil.CONN_LAST_ACK, 11: psutil.CONN_CLOSING,
+}  # fmt: skip
 _HEADER = struct.Struct("=IHHII")
 _QUERY = struct.Struct("=BBBxI4s44x")
 _ANSWER = struct.Struct("=BBBB48sIIIII")
 
 
-PortUse = Literal["none", "listens", "taken"]
-"""Taken: somebody has connected, and the process has accepted that and listens no more."""
+def is_listening(pid: int, port: int) -> bool:
+    """Whether the process ``pid``, a child of the caller, listens on the TCP port ``port`` (IPv4).
 
-
-def port_use(pid: int, port: int) -> PortUse:
-    """What the process ``pid``, a child of the caller, does with the TCP port ``port`` (IPv4).
-
-    Does not block. "none" for a process that has gone or may not be looked at.
+    Does not block. False for a process that has gone or may not be looked at.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a kernel without sock_diag
-            at = {inode: state for _, inode, state in _sockets((_LISTEN, *_CONNECTED), port)}
-            own = {at[inode] for inode in _socket_inodes(pid) if inode in at} if at else set()
-            return _use(_LISTEN in own, bool(own))
-    return _use_anywhere(pid, port)
+    return _has_socket(pid, port, _LISTENING)
+
+
+def has_let_in(pid: int, port: int) -> bool:
+    """Whether it has accepted who has connected to that port. The kernel looks at all connections
+    for that, which takes longer."""
+    return _has_socket(pid, port, _CONNECTED)
 
 
 def has_tcp_sockets(pid: int) -> bool:
@@ -62,25 +60,25 @@ def has_tcp_sockets(pid: int) -> bool:
 def listening_ports(pid: int) -> list[int]:
     """The TCP ports (IPv4) on which a process listens; Linux only."""
     own = set(_socket_inodes(pid))
-    return [port for port, inode, _ in _sockets((_LISTEN,)) if inode in own]
+    return [port for port, inode in _sockets(_LISTENING) if inode in own]
 
 
-def _use(listens: bool, used: bool) -> PortUse:
-    return "listens" if listens else "taken" if used else "none"
-
-
-def _use_anywhere(pid: int, port: int) -> PortUse:
+def _has_socket(pid: int, port: int, states: Mapping[int, str]) -> bool:
+    """With that own port, in one of these states."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel without sock_diag
+            inodes = {inode for _, inode in _sockets(states, port)}
+            return bool(inodes) and not inodes.isdisjoint(_socket_inodes(pid))
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp4")
     except psutil.Error:
-        return "none"
-    # One that has ended altogether has no local address on some systems: it is not seen.
-    states = {each.status for each in connections if each.laddr and each.laddr.port == port}
-    return _use(psutil.CONN_LISTEN in states, bool(states))
+        return False
+    at_port = (c for c in connections if c.laddr and c.laddr.port == port)
+    return any(connection.status in states.values() for connection in at_port)
 
 
-def _sockets(states: Iterable[int], wanted: int = 0) -> Iterator[tuple[int, int, int]]:
-    """(port, inode, state) of the sockets in these states whose own port is that, 0: any."""
+def _sockets(states: Iterable[int], wanted: int = 0) -> Iterator[tuple[int, int]]:
+    """(port, inode) of the sockets in these states whose own port is that, 0: any."""
     if sys.platform != "linux":
         return
     sport = struct.pack(">HH", wanted, 0)
@@ -101,7 +99,7 @@ def _sockets(states: Iterable[int], wanted: int = 0) -> Iterator[tuple[int, int,
                 answer = _ANSWER.unpack_from(data, _HEADER.size)
                 port = int.from_bytes(answer[4][:2], "big")
                 if wanted in (0, port):
-                    yield port, answer[-1], answer[1]
+                    yield port, answer[-1]
                 data = data[length + -length % 4 :]
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from elasticd.errors import GenerationLost
 from elasticd.ipc.chunks import ChunkPlan, ReducerLink, create_memory
 from elasticd.ipc.frames import FrameSocket
-from elasticd.ipc.listening import port_use
+from elasticd.ipc.listening import has_let_in, is_listening
 from elasticd.recovery import tree
 from elasticd.types import NodeId, Range, Tag
 
@@ -136,7 +136,8 @@ class World:
 
     def _await_listening(self, rank: int, port: int) -> None:
         deadline = monotonic() + PATIENCE_SECONDS
-        while port_use(self.reducers[rank].pid, port) == "none":
+        pid = self.reducers[rank].pid
+        while not (is_listening(pid, port) or has_let_in(pid, port)):
             assert monotonic() < deadline and self.reducers[rank].poll() is None
             self.reducers[rank].poll()
 

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.engines import EngineEffect, EngineOrder
-from elasticd.ipc.listening import has_tcp_sockets, port_use
+from elasticd.ipc.listening import has_let_in, has_tcp_sockets, is_listening
 from elasticd.shell.children.running import RunningChild
 
 _LISTEN_POLL_SECONDS = 0.002
@@ -52,15 +52,16 @@ class Engines:
         listens_first = order.rank < order.size - 1
         looks = 0
         for poll in itertools.count():
-            use = await asyncio.to_thread(port_use, pid, port)
-            if use == "none" and listens_first and poll % _POLLS_A_LOOK == 0:
-                # Who was let in may have gone: then there are sockets, and none listens.
-                looks = looks + 1 if await asyncio.to_thread(has_tcp_sockets, pid) else 0
-                use = "taken" if looks == _LOOKS else use
+            listens, taken = await asyncio.to_thread(is_listening, pid, port), False
+            if not listens and poll % _POLLS_A_LOOK == _POLLS_A_LOOK - 1:
+                taken = await asyncio.to_thread(has_let_in, pid, port)
+                if not taken and listens_first:
+                    # Who was let in may have gone: then there are sockets, and none listens.
+                    looks = looks + 1 if await asyncio.to_thread(has_tcp_sockets, pid) else 0
+                    taken = looks == _LOOKS
             if one.id not in self.running:
                 return
-            if use != "none":
-                seen = ring.ReducerListens if use == "listens" else ring.ReducerTaken
-                self.post(seen(one.id))
+            if listens or taken:
+                self.post((ring.ReducerListens if listens else ring.ReducerTaken)(one.id))
                 return
             await asyncio.sleep(_LISTEN_POLL_SECONDS)

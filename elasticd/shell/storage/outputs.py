@@ -148,9 +148,9 @@ class Outputs:
         return self._record_of(job).ended
 
     def last_step(self, job: JobId) -> int | None:
-        """With which step the job has ended. Raises OperationError: there is no such job."""
+        """With which step the job has finished. Raises OperationError: there is no such job."""
         record = self._record_of(job)
-        return record.step if record.ended else None
+        return record.step if record.state == "finished" else None
 
     async def own_set(self, job: JobId, copy: bool, steps: bool = False) -> OutputSet:
         """What this node has. Raises OperationError: there is no copy here."""

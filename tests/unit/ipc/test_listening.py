@@ -10,36 +10,36 @@ import time
 import psutil
 import pytest
 
-from elasticd.ipc.listening import has_tcp_sockets, port_use
+from elasticd.ipc.listening import has_let_in, has_tcp_sockets, is_listening
 
 
 def test_a_bound_port_listens_only_when_it_listens() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        assert port_use(os.getpid(), port) == "none"
+        assert not is_listening(os.getpid(), port) and not has_let_in(os.getpid(), port)
         listener.listen()
-        assert port_use(os.getpid(), port) == "listens"
-        assert port_use(os.getpid(), port ^ 1) == "none"
+        assert is_listening(os.getpid(), port)
+        assert not is_listening(os.getpid(), port ^ 1)
 
 
 @pytest.mark.parametrize("how", ["stays", "leaves"])
-def test_a_port_is_taken_when_somebody_was_let_in_and_nobody_else_is_waited_for(how: str) -> None:
+def test_who_has_connected_is_let_in_once_that_was_accepted(how: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as other:
-            assert port_use(os.getpid(), port) == "listens", "nobody has been let in yet"
+            assert not has_let_in(os.getpid(), port)
             accepted, _ = listener.accept()
             with accepted:
-                assert port_use(os.getpid(), port) == "listens"
                 listener.close()
                 if how == "leaves":
                     other.close()
                     assert accepted.recv(1) == b""
-                assert port_use(os.getpid(), port) == "taken"
-    assert port_use(os.getpid(), port) == "none"
+                assert has_let_in(os.getpid(), port) and not is_listening(os.getpid(), port)
+                assert not has_let_in(os.getpid(), port ^ 1)
+    assert not has_let_in(os.getpid(), port)
 
 
 @pytest.mark.process
@@ -62,12 +62,12 @@ def test_a_socket_whose_other_end_has_gone_is_still_one() -> None:
         assert not has_tcp_sockets(process.pid)
         process.stdin.write("\n")
         port = int(process.stdout.readline())
-        assert has_tcp_sockets(process.pid) and port_use(process.pid, port) == "listens"
+        assert has_tcp_sockets(process.pid) and is_listening(process.pid, port)
         with socket.create_connection(("127.0.0.1", port)) as link:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
         process.stdin.write("\n")
         assert process.stdout.readline() == "reset\n"
-        assert has_tcp_sockets(process.pid) and port_use(process.pid, port) == "none"
+        assert has_tcp_sockets(process.pid) and not has_let_in(process.pid, port)
         process.stdin.write("\n")
 
 
@@ -77,6 +77,6 @@ def test_a_process_that_has_gone_does_not_listen() -> None:
     process.kill()
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.001)
-    assert port_use(process.pid, 80) == "none"
+    assert not is_listening(process.pid, 80)
     process.wait()
-    assert port_use(process.pid, 80) == "none"
+    assert not is_listening(process.pid, 80)

@@ -103,9 +103,11 @@ def _leave(
         office.checkpoints.doubt(found.odd, world.generation)
         office.trust.states.rely(told.keys() - {*found.odd})
         since = "the start" if agreed is None else f"step {agreed.step}"
+        odd_ones = " and ".join(_named(world, node) for node in found.odd)
         office.exactness.lose(
-            f"{found.reason}; the majority goes on, with sums to which the odd one may have added"
-            f" since {since}"
+            f"{found.reason}: {odd_ones} computes wrongly, or what the script does depends on the"
+            " rank; the majority goes on, with sums to which the odd one may have added since"
+            f" {since}"
         )
     for odd in found.odd:
         if _was_counted(office, world, odd, told[odd]):

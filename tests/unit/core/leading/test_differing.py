@@ -231,6 +231,7 @@ def test_a_job_may_want_to_go_on_and_is_told_since_when_it_is_not_exact() -> Non
     assert (world.rung, world.step, world.exact) == ("regroup", 14, False)
     assert dict(zip(world.members, world.sources, strict=True))[B].startswith("peer:")
     (lost,) = bench.told("exact_lost")
+    assert "rank 1 (b) computes wrongly, or what the script does depends on the rank" in lost.reason
     assert "the majority goes on" in lost.reason and lost.reason.endswith("since step 10")
     assert bench.driver.summary()["exact_reason"] == lost.reason
 

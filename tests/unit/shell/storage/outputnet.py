@@ -35,7 +35,7 @@ class Net:
         self.world: LastWorld | None = (1, (A, B, C))
         self.lost: set[NodeId] = set()
         self.ended = False
-        self.step = 0
+        self.state, self.step = "running", 0
         self.fetched: list[str] = []
         self.served: Callable[[str], object] = lambda name: None
         """Called when a file has been opened for another node, before it is read."""
@@ -71,7 +71,10 @@ class Net:
     def record(self, job: JobId) -> JobRecord:
         if job != JOB:
             raise OperationError(f"no job {job}")
-        return cast(JobRecord, SimpleNamespace(id=JOB, ended=self.ended, step=self.step))
+        return cast(
+            JobRecord,
+            SimpleNamespace(id=JOB, ended=self.ended, state=self.state, step=self.step),
+        )
 
 
 class Node:
