@@ -67,7 +67,6 @@ def test_chaos(
         assert "stopped (SIGSTOP)" in found["reason"]
 
 
-@pytest.mark.deep
 @pytest.mark.alone
 def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
