@@ -120,6 +120,8 @@ class Run:
         HOST.at_end(self._conclude)
         HOST.advises(self._advice)
         self._looping = False
+        self._not_left: BaseException | None = None
+        """Why it could not leave its loop as it should."""
         self._was_main = True
         """Unless the script was told otherwise above its loop."""
         self._loss_and_grad: Callable[..., tuple[Any, Any]] | None = None
@@ -311,14 +313,24 @@ class Run:
                 yield step
             except GeneratorExit:
                 if not sys.is_finalizing():
-                    runner.leave(step.applied)
+                    self._leave(step.applied)
                 raise
             name_own(self._own.body_ends(sys._getframe()), aloud=self.rank == 0)
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
 
+    def _leave(self, applied: bool) -> None:
+        """The script has left its loop. Python ignores what a generator raises as it is closed, so
+        that is for the script's end."""
+        try:
+            self._runner.leave(applied)
+        except BaseException as error:
+            self._not_left = error
+
     def _conclude(self) -> None:
         """The script has ended. If it has left its loop, all ranks have to, at the same step."""
+        if self._not_left is not None:
+            raise self._not_left
         runner = self._runner
         while runner.ending.left:
             runner.ending.want("the script has left its loop")
