@@ -90,9 +90,8 @@ def configure(
     """Write this node's elasticd.toml: by flags, or by questions if there are none.
 
     Your comments stay, but for those within a list that is changed. A new file says of each key
-    what it is. Nothing is written before all is
-    checked. A daemon that runs follows the file: what it can't take while it runs holds when it is
-    started again.
+    what it is. Nothing is written before all is checked. A daemon that runs follows the file: what
+    it can't take while it runs holds when it is started again.
 
     \b
     Examples:

@@ -321,10 +321,11 @@ class Run:
 
     def _leave(self, applied: bool) -> None:
         """The script has left its loop. Python ignores what a generator raises as it is closed, so
-        that is for the script's end."""
+        that is told, and raised at the end of a script that a daemon runs."""
         try:
             self._runner.leave(applied)
         except BaseException as error:
+            print(f"elasticd: the loop is not left as it should be: {error!r}", file=sys.stderr)
             self._not_left = error
 
     def _conclude(self) -> None:

@@ -191,9 +191,9 @@ def _nones(word: type) -> frozenset[str]:
 @cache
 def _reader(hint: Any, rows: bool) -> Reader:
     if hint is NodeId:
-        return _node_id
+        return _id(_checked_node)
     if hint is JobId:
-        return _job_id
+        return _id(_checked_job)
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -302,18 +302,12 @@ def _printable(limits: Printable) -> Reader:
 
 
 @lru_cache(4096)
-def _checked(text: str) -> str:
+def _checked_node(text: str) -> str:
+    """Or the empty text: none."""
     # A view has a thousand names, and says them all the time.
     if text and not is_node_id(text):
         raise ProtocolError(f"{text[:80]!r} is no node's id: {OF_NODE_ID}")
     return text
-
-
-def _node_id(plain: Plain) -> str:
-    """Of a node, or the empty text: none."""
-    if type(plain) is not str:
-        raise _unfit(str, plain)
-    return _checked(plain)
 
 
 @lru_cache(4096)
@@ -323,10 +317,13 @@ def _checked_job(text: str) -> str:
     return text
 
 
-def _job_id(plain: Plain) -> str:
-    if type(plain) is not str:
-        raise _unfit(str, plain)
-    return _checked_job(plain)
+def _id(checked: Callable[[str], str]) -> Reader:
+    def read(plain: Plain) -> str:
+        if type(plain) is not str:
+            raise _unfit(str, plain)
+        return checked(plain)
+
+    return read
 
 
 def _literal(options: tuple[Any, ...]) -> Reader:

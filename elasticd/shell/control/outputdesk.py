@@ -14,7 +14,7 @@ from elasticd.errors import ElasticdError, OperationError
 from elasticd.outputs import OutputFile, OutputSet, shown
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.outputs import ASK_SECONDS, Outputs
-from elasticd.shell.storage.outputsteps import whole_elsewhere
+from elasticd.shell.storage.outputsteps import may_lack, whole_elsewhere
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
@@ -104,15 +104,15 @@ class OutputDesk:
 
     async def _completed(self, job: JobId, source: _Source) -> _Source:
         """With those files of ``run.open`` from others of which main's lack steps."""
-        files = source.made.listing.by_name()
-        if source.copy or not any(file.steps for file in files.values()):
+        last = self.outputs.last_step(job)
+        if source.copy or not may_lack(source.made.listing, last):
             return source
         others = await self.outputs.own_of(job)
         listings = {node: made.listing for node, made in others.items() if node != source.node}
-        last = self.outputs.last_step(job)
         found = whole_elsewhere(source.made.listing, listings, last)
         if not found:
             return source
+        files = source.made.listing.by_name()
         files.update({name: file for name, (_, file) in found.items()})
         listing = replace(source.made.listing, files=tuple(files[name] for name in sorted(files)))
         said = [f"{shown(name)} is {node}'s own, since {source.node}'s lacks steps"

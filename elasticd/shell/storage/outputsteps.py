@@ -46,6 +46,11 @@ def _with_steps(folder: Path, file: OutputFile) -> OutputFile:
     return replace(file, steps=tuple((first, last) for first, last in runs))
 
 
+def may_lack(main: Listing, last: int | None) -> bool:
+    """Whether another node may have steps that a file of main's lacks; ``last`` as below."""
+    return any(_gaps(file, _upto(file, last)) for file in main.files if file.steps)
+
+
 def whole_elsewhere(
     main: Listing, others: Mapping[NodeId, Listing], last: int | None
 ) -> dict[str, tuple[NodeId, OutputFile]]:
@@ -58,7 +63,7 @@ def whole_elsewhere(
     for file in main.files:
         if not file.steps:
             continue
-        upto = file.steps[-1][1] if last is None else last
+        upto = _upto(file, last)
         best = own = _count(file.steps, upto)
         for node, listing in others.items():
             other = listing.by_name().get(file.name)
@@ -67,6 +72,15 @@ def whole_elsewhere(
             if _count(other.steps, upto) > best:
                 found[file.name], best = (node, other), _count(other.steps, upto)
     return found
+
+
+def _gaps(file: OutputFile, upto: int) -> int:
+    """How many steps it lacks, from -1 on."""
+    return upto + 2 - _count(file.steps, upto)
+
+
+def _upto(file: OutputFile, last: int | None) -> int:
+    return file.steps[-1][1] if last is None else last
 
 
 def _both(some: _Steps, others: _Steps, upto: int) -> int:

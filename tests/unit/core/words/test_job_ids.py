@@ -4,6 +4,7 @@ names."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,40 +14,29 @@ from hypothesis import strategies as st
 from elasticd.checkpoints import manifest
 from elasticd.core.recall import KINDS
 from elasticd.core.words.codec import Words, from_plain, to_plain
-from elasticd.errors import ProtocolError, StateError
+from elasticd.errors import StateError
 from elasticd.types import JobId, is_job_id
 from tests.fuzz.samples import NAMES, sample
 from tests.unit.checkpoints.test_manifest import MANIFEST
-from tests.unit.core.words.conversations import CONVERSATIONS, WORDS
-from tests.unit.core.words.test_node_ids import EVIL, with_each
+from tests.unit.core.words.conversations import WORDS
+from tests.unit.core.words.test_node_ids import EVIL, namings, refused
 
 NAMED = NAMES[JobId]
 NO_JOBS = ("", "../x", "a" * 300, *EVIL)
 
 
 def test_most_conversations_name_jobs() -> None:
-    kinds = [(words, kind) for words in CONVERSATIONS.values() for kind in words.kinds]
-    named = [len([*with_each(w.encode(sample(k, True)), NAMED, "x")]) for w, k in kinds]
-    assert sum(named) > 60
+    assert namings(NAMED) > 60
 
 
 @pytest.mark.parametrize(("words", "kind"), WORDS)
 def test_no_word_names_a_job_as_none_may_be_called(words: Words[Any], kind: type[Any]) -> None:
-    plain = words.encode(sample(kind, True))
-    for evil in NO_JOBS:
-        for broken in with_each(plain, NAMED, evil):
-            with pytest.raises(ProtocolError):
-                words.decode(broken)
-                pytest.fail(f"{evil!r} was taken: {broken}")
+    refused(words.decode, words.encode(sample(kind, True)), NAMED, NO_JOBS)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(v, id=k) for k, v in KINDS.items()])
 def test_no_record_of_a_journal_does(kind: type[Any]) -> None:
-    plain = to_plain(sample(kind, True))
-    for evil in NO_JOBS:
-        for broken in with_each(plain, NAMED, evil):
-            with pytest.raises(ProtocolError):
-                from_plain(kind, broken)
+    refused(partial(from_plain, kind), to_plain(sample(kind, True)), NAMED, NO_JOBS)
 
 
 @given(

@@ -3,7 +3,8 @@ it comes to file names, logs and terminals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,31 +43,36 @@ def with_each(plain: Any, named: str, new: str) -> Iterator[Any]:
                 yield [*plain[:at], other, *plain[at + 1 :]]
 
 
+def namings(named: str) -> int:
+    """How often conversations say it."""
+    return sum(
+        len([*with_each(words.encode(sample(kind, True)), named, "x")])
+        for words in CONVERSATIONS.values()
+        for kind in words.kinds
+    )
+
+
+def refused(decode: Callable[[Any], Any], plain: Any, named: str, evils: Iterable[str]) -> None:
+    """Nothing of what is decoded may be called so."""
+    for evil in evils:
+        for broken in with_each(plain, named, evil):
+            with pytest.raises(ProtocolError):
+                decode(broken)
+                pytest.fail(f"{evil!r} was taken: {broken}")
+
+
 def test_most_conversations_name_nodes() -> None:
-    named = 0
-    for words in CONVERSATIONS.values():
-        for kind in words.kinds:
-            named += len([*with_each(words.encode(sample(kind, True)), NAMED, "x")])
-    assert named > 40
+    assert namings(NAMED) > 40
 
 
 @pytest.mark.parametrize(("words", "kind"), WORDS)
 def test_no_word_names_a_node_as_none_may_be_called(words: Words[Any], kind: type[Any]) -> None:
-    plain = words.encode(sample(kind, True))
-    for evil in EVIL:
-        for broken in with_each(plain, NAMED, evil):
-            with pytest.raises(ProtocolError):
-                words.decode(broken)
-                pytest.fail(f"{evil!r} was taken: {broken}")
+    refused(words.decode, words.encode(sample(kind, True)), NAMED, EVIL)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(v, id=k) for k, v in KINDS.items()])
 def test_no_record_of_a_journal_does(kind: type[Any]) -> None:
-    plain = to_plain(sample(kind, True))
-    for evil in EVIL:
-        for broken in with_each(plain, NAMED, evil):
-            with pytest.raises(ProtocolError):
-                from_plain(kind, broken)
+    refused(partial(from_plain, kind), to_plain(sample(kind, True)), NAMED, EVIL)
 
 
 @given(st.text(max_size=70))

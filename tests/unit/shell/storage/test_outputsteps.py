@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.outputs import OWN_FOLDER, Listing, OutputFile, index_of
-from elasticd.shell.storage.outputsteps import whole_elsewhere
+from elasticd.shell.storage.outputsteps import may_lack, whole_elsewhere
 from elasticd.stepindex import BASE, StepIndex
 from elasticd.train.outputs.stepfile import StepFile
 from elasticd.types import NodeId
@@ -113,6 +113,7 @@ def test_who_has_most_of_the_jobs_steps_is_chosen_and_main_if_nobody_has_more(
     upto = last if last is not None else max(own, default=-2)
     listings = {node: Listing((file,)) for node, (file, _) in others.items()}
     found = whole_elsewhere(Listing((main,)), listings, last)
+    assert may_lack(Listing((main,)), last) or not found, "who is not asked has nothing to give"
     mine = {step for step in own if step <= upto}
     known = {node: {s for s in have if s <= upto} for node, (_, have) in others.items()}
     counts = {node: len(have) for node, have in known.items() if have >= mine}
