@@ -5,6 +5,7 @@ a record that it may depend on.
     duties.next(now)      perform what it returns and ask again; None: nothing is to be done now
     duties.flushed()      the records of a :class:`Flush` are durable
     duties.beats(now)     to be sent while a flush lasts
+    duties.mark(passed)   a :class:`Mark` comes out behind all effects there are now
 
 While a flush lasts nothing else is handed out, and no event is taken in: they wait, however the
 disk hangs. Only heartbeats go on, with what the last ones said, since that was true when it was
@@ -19,6 +20,7 @@ flush ends before any other effect.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from elasticd.core.endpoint import Endpoint
@@ -34,7 +36,16 @@ STUCK_SECONDS = 2.0
 trainers must end before the others may train alone (``Timing.outlive_seconds``)."""
 _FRESH_SECONDS = 1.0
 """To whom the last heartbeat was sent longer before a flush gets none during it."""
-_WAITS = (e.Transmit, e.Emit, e.Log, e.Reply, e.Reached)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """All is done that the node knew of when it was set: call ``passed``."""
+
+    passed: Callable[[], None]
+
+
+_WAITS = (e.Transmit, e.Emit, e.Log, e.Reply, e.Reached, Mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Duties:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._events: deque[e.Inward] = deque()
-        self._effects: deque[e.Outward] = deque()
+        self._effects: deque[e.Outward | Mark] = deque()
         self._beaten: dict[NodeId, Beaten] = {}
         self._since: float | None = None
         """When the flush began that lasts."""
@@ -74,10 +85,16 @@ class Duties:
             raise ElasticdError(f"{MAX_QUEUED_EVENTS} events wait")
         self._events.append(event)
 
-    def clear(self) -> None:
-        """Nothing is to be done any more."""
+    def mark(self, passed: Callable[[], None]) -> None:
+        """Have a :class:`Mark` handed out once the effects of all events taken in are performed."""
+        self._effects.append(Mark(passed))
+
+    def clear(self) -> list[Mark]:
+        """Nothing is to be done any more; these marks had not been passed."""
+        marks = [effect for effect in self._effects if isinstance(effect, Mark)]
         self._events.clear()
         self._effects.clear()
+        return marks
 
     @property
     def flushing(self) -> bool:
@@ -92,7 +109,7 @@ class Duties:
         """Whether the disk has hung for so long that the others should do without this node."""
         return self._since is not None and now - self._since > STUCK_SECONDS
 
-    def next(self, now: float) -> e.Outward | Flush | None:
+    def next(self, now: float) -> e.Outward | Mark | Flush | None:
         """What is to be done now.
 
         Raises:
@@ -133,7 +150,7 @@ class Duties:
 
     def _gather(self) -> Flush:
         records: list[e.Persist] = []
-        between: list[e.Outward] = []
+        between: list[e.Outward | Mark] = []
         while self._effects and len(records) < MAX_RECORDS_A_FLUSH:
             effect = self._effects[0]
             if isinstance(effect, e.Persist):

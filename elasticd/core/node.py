@@ -28,7 +28,7 @@ from elasticd.core.membership.votes import Votes
 from elasticd.core.taking_part.members import Members, OfNode
 from elasticd.core.words import effects as e
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.records import JobRecord, World, remembered
 from elasticd.core.words.stable import Found
 from elasticd.core.words.tables import Departing, OfTables
 from elasticd.core.words.views import (
@@ -103,10 +103,10 @@ class Node:
         promised = stable.promised or NO_TAG
         self.views = Membership(self.ctx, votes, who.expected_peers, promised)
         self.members = Members.of(self.ctx, found)
-        records = {record.id: record for record in stable.records}
+        known = {record.node: record for record in stable.nodes}
+        records = {record.id: remembered(record, known) for record in stable.records}
         jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
-        known = {record.node: record for record in stable.nodes}
         nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.tables = Tables(jobs, nodes)
         self.drivers = Drivers(self.ctx, jobs, nodes.unwanted, nodes.away)

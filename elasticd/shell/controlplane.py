@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
-from elasticd.core.duties import Duties, Flush
+from elasticd.core.duties import Duties, Flush, Mark
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.words.effects import Inward, Leave, Outward, Persist, Tick
 from elasticd.shell.clock import monotonic_seconds
@@ -52,7 +52,8 @@ class ControlPlane:
     def stop(self) -> None:
         """Take no more events. Idempotent. A write that has begun goes on: :meth:`flushed`."""
         self._stopped = True
-        self._duties.clear()
+        for mark in self._duties.clear():
+            mark.passed()
         self._tell_who_waits()
         if self._timer is not None:
             self._timer.cancel()
@@ -93,6 +94,8 @@ class ControlPlane:
             while (todo := self._duties.next(monotonic_seconds())) is not None:
                 if isinstance(todo, Flush):
                     self._begin(todo)
+                elif isinstance(todo, Mark):
+                    todo.passed()
                 else:
                     self._perform(todo)
                     self._tell_who_waits()
@@ -123,11 +126,19 @@ class ControlPlane:
         waits = ready, asyncio.Event()
         self._awaited.append(waits)
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await waits[1].wait()
+            await _wait(waits[1], seconds)
         finally:
             self._awaited.remove(waits)
+
+    async def caught_up(self, seconds: float) -> None:
+        """Wait until the effects are performed of all that the node knows now, but not for longer.
+        What it comes to know meanwhile is not waited for."""
+        if self._stopped:
+            return
+        passed = asyncio.Event()
+        self._duties.mark(passed.set)
+        self._go_on()
+        await _wait(passed, seconds)
 
     def relay(self, node: NodeId) -> NodeId | None:
         """Who hears a node whose link is dead now; None: the link is enough, or all there is."""
@@ -162,3 +173,9 @@ class ControlPlane:
     def _fail(self, error: BaseException) -> None:
         self.stop()
         self._failed(error)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never
 
-from elasticd.core.duties import Duties, Flush
+from elasticd.core.duties import Duties, Flush, Mark
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node, Who
@@ -246,9 +246,9 @@ class Host:
                     break
                 if isinstance(todo, Flush):
                     self._begin(todo)
-                    continue
-                self._maybe_crash(todo)
-                self._perform(todo)
+                elif not isinstance(todo, Mark):  # those are for who asks a daemon for events
+                    self._maybe_crash(todo)
+                    self._perform(todo)
         except Crash:
             self.crash()
         finally:

@@ -24,7 +24,7 @@ if not __package__:
 
 from elasticd.checkpoints.line import traced
 from elasticd.core.context import Context
-from elasticd.core.duties import Duties, Flush
+from elasticd.core.duties import Duties, Flush, Mark
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.jobs import ended
 from elasticd.core.jobs.ended import EndedJobs
@@ -200,7 +200,7 @@ def send_before_durable(switches: Switches) -> None:
 
 
 def unflushed(switches: Switches) -> None:
-    def handed_out(self: Duties, now: float) -> e.Outward | Flush | None:
+    def handed_out(self: Duties, now: float) -> e.Outward | Mark | Flush | None:
         todo = real(self, now)
         if isinstance(todo, Flush):
             self.flushed()

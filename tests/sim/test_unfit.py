@@ -10,6 +10,7 @@ from elasticd.types import JobId, NodeId
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
 from .operators import Operator
+from .releases import BEFORE
 from .run import Result, simulate
 from .scripts import Script, at_step, cut_off, newest
 from .test_sim import job_events, passes
@@ -158,6 +159,30 @@ def test_a_bad_node_that_is_cut_off_does_not_end_the_job_of_the_others(seed: int
         cluster.when(lambda: bool(cluster.hosts[bad].children), strike)
 
     result = passes(simulate(Setup(seed=seed, jobs=(JobShape(steps=2000),)), script=script))
+    record = result.cluster.record_of(JOB)
+    assert record is not None and record.state == "finished"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_node_whose_journal_does_not_say_who_has_the_job_does_not_end_it(seed: int) -> None:
+    """An older build kept it there."""
+    bad = NodeId("n0")
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host = cluster.hosts[bad]
+
+        def downgrade() -> None:
+            host.crash()
+            host.environment.unmounted = True
+            host.next_release = BEFORE
+            cut_off(cluster, injector, bad, close=True)()
+            cluster.after(1.0, host.start)
+
+        cluster.when(lambda: newest(cluster) >= 10, downgrade)
+
+    shape = JobShape(steps=2000, world_min=1)
+    setup = Setup(seed=seed, nodes=2, jobs=(shape,), releases=("present", "present"))
+    result = passes(simulate(setup, script=script))
     record = result.cluster.record_of(JOB)
     assert record is not None and record.state == "finished"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -174,6 +175,14 @@ class JobRecord:
             served=tuple(sorted({*self.served, *other.served})),
             offered=tuple(sorted({*self.offered, *other.offered})),
         )
+
+
+def remembered(record: JobRecord, met: Iterable[NodeId]) -> JobRecord:
+    """A record as it is read from this node's journal; ``met`` are the nodes that are in it. What
+    an older build wrote doesn't say to whom the job was offered: that may be any of them."""
+    if record.ended or record.offered:
+        return record
+    return replace(record, offered=tuple(sorted(met)))
 
 
 def relief_of(record: JobRecord) -> tuple[int, int]:

@@ -15,7 +15,6 @@ import structlog
 
 from elasticd import __version__
 from elasticd.core.context import Timing
-from elasticd.core.duties import STUCK_SECONDS
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
@@ -67,6 +66,8 @@ DEPART_SECONDS = 3.0
 """A world that does not go on without our rank by then regroups after our end."""
 VOTE_SECONDS = 1.0
 """Who has not asked for our vote by then has to do without."""
+DISK_SECONDS = 8.0
+"""A question for events waits so long for a disk that hangs; who asks waits for 10 s."""
 AGAIN = -1
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
@@ -177,7 +178,7 @@ class Daemon:
             self._ending.ask,
             partial(self._ending.ask, again=True),
             self._pulse.stalls.seen,
-            lambda: self._plane.until(lambda: True, STUCK_SECONDS),
+            lambda: self._plane.caught_up(DISK_SECONDS),
         )
 
     def _remembered(self) -> Iterator[JobRecord]:

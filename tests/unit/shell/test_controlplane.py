@@ -177,17 +177,43 @@ def test_any_number_wait_until_what_the_node_knows_is_told() -> None:
         journal, done = SlowJournal(), list[str]()
         node = FakeNode(_records_of)
         plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
-        await plane.until(lambda: True, 0.0)
+        await asyncio.wait_for(plane.caught_up(10.0), 5)
         plane.post(_up("a"))
         await asyncio.wait_for(journal.waits.wait(), 5)
-        await plane.until(lambda: True, 0.01)
+        await plane.caught_up(0.01)
         assert not done, "a disk that hangs is not waited for"
-        waiting = [asyncio.create_task(plane.until(lambda: True, 10.0)) for _ in range(3)]
+        waiting = [asyncio.create_task(plane.caught_up(10.0)) for _ in range(3)]
         await asyncio.sleep(0)
         journal.go.set()
         await asyncio.wait_for(asyncio.gather(*waiting), 5)
         assert done == ["a", "a too"]
         plane.stop()
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_what_is_known_does_not_wait_for_what_comes() -> None:
+    """Or a question for events would never be answered where the disk is always busy."""
+
+    async def story() -> None:
+        journal, done = SlowJournal(), list[str]()
+        node = FakeNode(_records_of)
+        plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+        plane.post(_up("a"))
+        await asyncio.wait_for(journal.waits.wait(), 5)
+        waiting = asyncio.create_task(plane.caught_up(10.0))
+        await asyncio.sleep(0)
+        plane.post(_up("b"))
+        journal.waits.clear()
+        journal.go.set()
+        journal.go = asyncio.Event()
+        await asyncio.wait_for(journal.waits.wait(), 5)
+        await asyncio.wait_for(waiting, 5)
+        assert done == ["a", "a too"] and journal.begun == [("a",), ("b",)]
+        stopped = asyncio.create_task(plane.caught_up(10.0))
+        await asyncio.sleep(0)
+        plane.stop()
+        await asyncio.wait_for(stopped, 5)
 
     asyncio.run(story())
 
