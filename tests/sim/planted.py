@@ -578,7 +578,7 @@ def _by_rank(seed: int) -> Setup:
 def _cramped(seed: int) -> Setup:
     kinds = ("diverge", "diverge", "disk_full")
     shape = JobShape(steps=60, every=3, verify_every=4)
-    return Setup(seed=seed, nodes=4, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
+    return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
 
 
 def _cut_and_slow(seed: int) -> Setup:

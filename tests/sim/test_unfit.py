@@ -17,6 +17,8 @@ from .test_sim import job_events, passes
 
 JOB = JobId("job1-1-abcd")
 LONG = (JobShape(steps=200),)
+SLOWLY = (0.2, 0.3)
+"""Seconds of a grain, for stories of minutes."""
 
 
 def members(result: Result) -> list[int]:
@@ -89,10 +91,10 @@ def test_who_is_not_fit_is_tried_again_by_itself() -> None:
         host = cluster.hosts[NodeId("n1")]
         spoilt_at(20, "n1", "unmounted")(cluster, injector)
         cluster.when(
-            lambda: newest(cluster) >= 100, lambda: setattr(host.environment, "unmounted", False)
+            lambda: newest(cluster) >= 30, lambda: setattr(host.environment, "unmounted", False)
         )
 
-    setup = Setup(seed=1, jobs=(JobShape(steps=3000),), grain_seconds=(0.02, 0.03))
+    setup = Setup(seed=1, jobs=(JobShape(steps=300),), grain_seconds=SLOWLY)
     result = passes(simulate(setup, script=script))
     assert unfit(result) == ["n1"] and members(result) == [3, 2, 3]
 
@@ -158,15 +160,16 @@ def test_a_bad_node_that_is_cut_off_does_not_end_the_job_of_the_others(seed: int
 
         cluster.when(lambda: bool(cluster.hosts[bad].children), strike)
 
-    result = passes(simulate(Setup(seed=seed, jobs=(JobShape(steps=2000),)), script=script))
+    setup = Setup(seed=seed, jobs=(JobShape(steps=200),), grain_seconds=SLOWLY)
+    result = passes(simulate(setup, script=script))
     record = result.cluster.record_of(JOB)
     assert record is not None and record.state == "finished"
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bad_node_whose_journal_does_not_say_who_has_the_job_does_not_end_it(seed: int) -> None:
-    """An older build kept it there."""
-    bad = NodeId("n0")
+    """An older build kept it there. The other node was not in the last world."""
+    bad, other = NodeId("n0"), NodeId("n1")
 
     def script(cluster: Cluster, injector: Injector) -> None:
         host = cluster.hosts[bad]
@@ -175,12 +178,14 @@ def test_a_bad_node_whose_journal_does_not_say_who_has_the_job_does_not_end_it(s
             host.crash()
             host.environment.unmounted = True
             host.next_release = BEFORE
-            cut_off(cluster, injector, bad, close=True)()
-            cluster.after(1.0, host.start)
+            cluster.after(20.0, cut_off(cluster, injector, bad, close=True))
+            cluster.hosts[other].start()
+            host.start()
 
-        cluster.when(lambda: newest(cluster) >= 10, downgrade)
+        at_step(5, lambda cluster, injector: cluster.hosts[other].crash())(cluster, injector)
+        cluster.when(lambda: newest(cluster) >= 20, downgrade)
 
-    shape = JobShape(steps=2000, world_min=1)
+    shape = JobShape(steps=200, world_min=1)
     setup = Setup(seed=seed, nodes=2, jobs=(shape,), releases=("present", "present"))
     result = passes(simulate(setup, script=script))
     record = result.cluster.record_of(JOB)

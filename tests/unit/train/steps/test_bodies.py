@@ -311,21 +311,25 @@ class StopsAbove(Stops):
 
 
 class Leaves(Stops):
-    """And changes the model behind the loop, which is nobody's state."""
+    """And changes the model behind the loop, which is nobody's state. Who is given the last step's
+    state by others comes to the loop's end, and has nothing left to leave."""
 
     def run(self, seat: Any) -> dict[str, Any]:
         run = elasticd.Run(
             model=self.model, optimizer=self.optimizer, loss=self.loss, data=self.data()
         )
-        losses = {}
+        losses, at_end = {}, ""
         for step in run:
             losses[step.number] = step.loss
             self.optimizer.learning_rate = 1e-2 / step.number
             if step.number == 4:
                 break
+        else:
+            at_end = self.ends()
         self.model.update(tree_map(lambda p: p * 2, self.model.parameters()))
         run._conclude()
-        return {"ends": self.ends(), "losses": losses, "checkpoints": seat.checkpoints}
+        ends = at_end or self.ends()
+        return {"ends": ends, "losses": losses, "checkpoints": seat.checkpoints}
 
 
 class NamesItsOptimizerLate(DecaysBelow):
