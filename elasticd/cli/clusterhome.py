@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import psutil
 
 from elasticd.cli.options import Common
 from elasticd.client.homes import cluster_of, home_option, node_homes
@@ -18,6 +16,7 @@ from elasticd.settings.config import (
     default_home,
     split_address,
 )
+from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import issuing, papers
 from elasticd.types import OF_NODE_ID, NodeId, is_node_id
 
@@ -103,17 +102,12 @@ def checked_id(given: str | None, settings: NodeConfig) -> NodeId:
     return NodeId(node)
 
 
-def checked_listen(given: str, settings: NodeConfig) -> str:
-    """Raises UsageError: it is no address, or one by which nobody can be reached."""
+def checked_listen(given: str) -> str:
+    """Raises UsageError: it is no address."""
     try:
-        host, _ = split_address(given)
+        split_address(given)
     except ValueError:
         raise UsageError(f"--listen: must be HOST:PORT, not {given!r}") from None
-    if host == "0.0.0.0" and not settings.advertise:
-        raise UsageError(
-            f"{given}: others can't connect to that; name this machine's address, or set"
-            " 'advertise' in elasticd.toml"
-        )
     return given
 
 
@@ -127,31 +121,17 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-Interfaces = Mapping[str, Sequence[str]]
-
-
-def interfaces() -> Interfaces:
-    """The IPv4 addresses of each interface that is up."""
-    up = psutil.net_if_stats()
-    return {
-        name: [each.address for each in found if each.family == socket.AF_INET]
-        for name, found in psutil.net_if_addrs().items()
-        if name not in up or up[name].isup
-    }
-
-
-def first_host(found: Interfaces) -> str:
-    """The address by which others reach this machine most likely: the first that isn't loopback,
-    one that somebody has given it rather than one that it has given itself.
+def listen_of_first(port: int, hosts: Sequence[str]) -> str:
+    """Where the first node of a cluster is to listen on a machine that has these addresses.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it has none by which others reach it.
     """
-    every = [ipaddress.ip_address(host) for hosts in found.values() for host in hosts]
-    able = [host for host in every if not host.is_loopback]
-    for host in sorted(able, key=lambda host: host.is_link_local):
-        return str(host)
-    raise UsageError("this machine has no address but loopback: say one with --listen HOST:PORT")
+    if not hosts:
+        raise UsageError(
+            "this machine has no address but loopback: say one with --listen HOST:PORT"
+        )
+    return f"{EVERYWHERE}:{port}"
 
 
 def found_listen(
@@ -172,7 +152,16 @@ def found_listen(
     if written and (host.startswith("127.") or not is_loopback(settings.listen)):
         return settings.listen
     wanted = split_address(settings.listen)[1]
-    return f"{host}:{wanted if running else free(host, wanted)}"
+    at = host if host.startswith("127.") else EVERYWHERE
+    return f"{at}:{wanted if running else free(at, wanted)}"
+
+
+def reached_at(listen: str, host: str, settings: NodeConfig) -> str:
+    """The address to be told to the others of a node that reaches them from ``host``."""
+    at, port = split_address(listen)
+    if at != EVERYWHERE:
+        return listen
+    return settings.advertise[0] if settings.advertise else f"{host}:{port}"
 
 
 def free_port(host: str, wanted: int) -> int:

@@ -58,7 +58,7 @@ def test_a_job_ends_where_all_ranks_leave_their_loop(cluster: Cluster) -> None:
 
 
 def test_cancel_ends_the_trainers(cluster: Cluster) -> None:
-    job = cluster.submit("high.py", job__args=SLOW)
+    job = cluster.submit("high.py", train__steps=10_000, job__args=SLOW)
     cluster.wait_step(job, 3)
     assert trainers(cluster)
     answer = json.loads(cluster.command("cancel", job, "--json"))

@@ -1,0 +1,142 @@
+"""This machine's network interfaces, and by which of their addresses others may reach it.
+
+What an interface is made of the two systems tell in ways of their own (:class:`Hardware`). Its name
+alone says little on a Mac: en0 is the Wi-Fi of a laptop, and the Ethernet of a Mac Studio.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import psutil
+
+Kind = Literal["thunderbolt", "ethernet", "wifi", "other"]
+
+_ORDER: tuple[Kind, ...] = ("thunderbolt", "ethernet", "wifi", "other")
+"""The fastest first."""
+_NOBODY_THERE = re.compile(
+    # Loopback; what macOS has for itself (AirDrop, its own VPNs, the chips inside), bridges of
+    # virtual machines; tunnels and what containers and virtual machines have on Linux.
+    r"lo\d*|awdl\d+|llw\d+|utun\d+|ipsec\d+|ap\d+|anpi\d+|gif\d+|stf\d+|p2p\d+|vmenet\d+|vmnet\d+"
+    r"|bridge1\d\d|ppp\d+|tun\d+|tap\d+|wg\d+|tailscale\d+|docker\d+|br-.+|veth.+|virbr\d+|vnet\d+"
+    r"|cni\d+|flannel.*|cali.+"
+)
+_PORTS_SECONDS = 5.0
+
+
+class Hardware(Protocol):
+    """What interfaces are made of."""
+
+    def kinds(self, names: Iterable[str]) -> Mapping[str, Kind]:
+        """Of each interface of which that is known. Blocks for some milliseconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxHardware:
+    """As the kernel shows it below ``/sys/class/net``."""
+
+    root: Path = Path("/sys/class/net")
+
+    def kinds(self, names: Iterable[str]) -> dict[str, Kind]:
+        return {name: self._kind(name) for name in names}
+
+    def _kind(self, name: str) -> Kind:
+        folder = self.root / name
+        if (folder / "wireless").exists() or (folder / "phy80211").exists():
+            return "wifi"
+        driver = folder / "device" / "driver"
+        if driver.exists() and driver.resolve().name == "thunderbolt-net":
+            return "thunderbolt"
+        return "ethernet" if name.startswith(("en", "eth")) else "other"
+
+
+def _hardware_ports() -> str:
+    """What ``networksetup`` prints; empty if it doesn't work."""
+    words = ("/usr/sbin/networksetup", "-listallhardwareports")
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=_PORTS_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class MacHardware:
+    """As ``networksetup -listallhardwareports`` tells: blocks of lines "Hardware Port: Wi-Fi" and
+    "Device: en0"."""
+
+    ports: Callable[[], str] = _hardware_ports
+
+    def kinds(self, names: Iterable[str]) -> dict[str, Kind]:
+        found: dict[str, Kind] = {}
+        port = ""
+        for line in self.ports().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "Hardware Port":
+                port = value.strip()
+            elif key.strip() == "Device" and port:
+                found[value.strip()] = _kind_of_port(port)
+                port = ""
+        return {name: found[name] for name in names if name in found}
+
+
+def _kind_of_port(port: str) -> Kind:
+    text = port.lower()
+    if "wi-fi" in text or "airport" in text:
+        return "wifi"
+    # Behind Thunderbolt there may be an adapter or a display with Ethernet, and its port says so.
+    if "ethernet" in text or "lan" in text.split():
+        return "ethernet"
+    return "thunderbolt" if "thunderbolt" in text else "other"
+
+
+def this_hardware() -> Hardware:
+    return MacHardware() if sys.platform == "darwin" else LinuxHardware()
+
+
+Addresses = Mapping[str, Sequence[str]]
+"""The IPv4 addresses of each interface, by name."""
+
+
+def addresses() -> dict[str, tuple[str, ...]]:
+    """Those that are up."""
+    up = psutil.net_if_stats()
+    return {
+        name: tuple(each.address for each in found if each.family == socket.AF_INET)
+        for name, found in psutil.net_if_addrs().items()
+        if name not in up or up[name].isup
+    }
+
+
+def usable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
+    """The addresses by which other machines may reach this one, the fastest interface's first.
+
+    An address that an interface has given to itself (169.254.…) is left out, unless it is that of a
+    Thunderbolt cable, which has no other, or there is none but such.
+    """
+    able = {name: hosts for name, hosts in found.items() if not _NOBODY_THERE.fullmatch(name)}
+    kinds = hardware.kinds([name for name, hosts in able.items() if hosts])
+    ranked = sorted(
+        (_ORDER.index(kind), name, host)
+        for name, hosts in able.items()
+        for kind in [kinds.get(name, "other")]
+        for host in hosts
+        if not ipaddress.ip_address(host).is_loopback
+    )
+    given = [
+        host
+        for rank, _, host in ranked
+        if _ORDER[rank] == "thunderbolt" or not ipaddress.ip_address(host).is_link_local
+    ]
+    return tuple(dict.fromkeys(given or [host for _, _, host in ranked]))

@@ -1,0 +1,114 @@
+"""By which of a machine's addresses others may reach it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticd.shell.network import interfaces
+from elasticd.shell.network.interfaces import Kind, LinuxHardware, MacHardware, usable
+
+# As on a Mac Studio with a Thunderbolt bridge and an adapter; other languages have other blocks.
+PORTS = """
+Hardware Port: Ethernet
+Device: en0
+Ethernet Address: 1c:1d:d3:00:00:01
+
+Hardware Port: Thunderbolt Ethernet Slot 1
+Device: en7
+Ethernet Address: 1c:1d:d3:00:00:07
+
+Hardware Port: USB 10/100/1000 LAN
+Device: en8
+Ethernet Address: 1c:1d:d3:00:00:08
+
+Hardware Port: Wi-Fi
+Device: en1
+Ethernet Address: 1c:1d:d3:00:00:02
+
+Hardware Port: Thunderbolt 1
+Device: en2
+Ethernet Address: 36:00:00:00:00:01
+
+Hardware Port: Thunderbolt Bridge
+Device: bridge0
+Ethernet Address: 36:00:00:00:00:02
+
+Hardware Port: iPhone USB
+Device: en9
+Ethernet Address: 36:00:00:00:00:09
+
+VLAN Configurations
+===================
+"""
+MAC = MacHardware(lambda: PORTS)
+NAMES = ["en0", "en7", "en8", "en1", "en2", "bridge0", "en9"]
+
+
+def test_what_a_mac_says_of_its_ports() -> None:
+    assert MAC.kinds([*NAMES, "en77"]) == {
+        "en0": "ethernet",
+        "en7": "ethernet",
+        "en8": "ethernet",
+        "en1": "wifi",
+        "en2": "thunderbolt",
+        "bridge0": "thunderbolt",
+        "en9": "other",
+    }
+
+
+def test_a_mac_that_says_nothing_has_addresses_nevertheless() -> None:
+    found = {"lo0": ["127.0.0.1"], "en0": ["192.168.1.5"], "utun3": ["100.64.0.1"]}
+    assert usable(found, MacHardware(lambda: "")) == ("192.168.1.5",)
+
+
+def test_the_fastest_comes_first_and_what_leads_nowhere_is_left_out() -> None:
+    found = {
+        "lo0": ["127.0.0.1"],
+        "awdl0": ["169.254.9.9"],
+        "bridge100": ["192.168.64.1"],
+        "en0": ["10.0.0.5"],
+        "en1": ["192.168.1.5", "192.168.1.6"],
+        "en7": ["169.254.7.7"],
+        "bridge0": ["169.254.20.1"],
+        "utun0": ["100.64.0.1"],
+        "en9": [],
+    }
+    reached = usable(found, MAC)
+    assert reached == ("169.254.20.1", "10.0.0.5", "192.168.1.5", "192.168.1.6")
+
+
+def test_where_there_is_no_other_address_one_of_its_own_will_do() -> None:
+    assert usable({"lo0": ["127.0.0.1"], "en0": ["169.254.7.1"]}, MAC) == ("169.254.7.1",)
+    assert usable({"lo0": ["127.0.0.1"], "en0": [], "docker0": ["172.17.0.1"]}, MAC) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "kind"),
+    [
+        ("eth0", [], "ethernet"),
+        ("enp3s0", [], "ethernet"),
+        ("wlp2s0", ["wireless"], "wifi"),
+        ("wlan0", ["phy80211"], "wifi"),
+        ("ib0", [], "other"),
+    ],
+)
+def test_what_linux_shows(tmp_path: Path, name: str, parts: list[str], kind: Kind) -> None:
+    for part in ("", *parts):
+        (tmp_path / name / part).mkdir(exist_ok=True)
+    assert LinuxHardware(tmp_path).kinds([name]) == {name: kind}
+
+
+def test_a_thunderbolt_cable_on_linux(tmp_path: Path) -> None:
+    (tmp_path / "drivers" / "thunderbolt-net").mkdir(parents=True)
+    (tmp_path / "thunderbolt0" / "device").mkdir(parents=True)
+    driver = tmp_path / "thunderbolt0" / "device" / "driver"
+    driver.symlink_to(tmp_path / "drivers" / "thunderbolt-net")
+    assert LinuxHardware(tmp_path).kinds(["thunderbolt0"]) == {"thunderbolt0": "thunderbolt"}
+
+
+def test_this_machine() -> None:
+    found = interfaces.addresses()
+    assert any("127.0.0.1" in hosts for hosts in found.values())
+    assert "127.0.0.1" not in usable(found, interfaces.this_hardware())
