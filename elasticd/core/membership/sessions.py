@@ -212,15 +212,17 @@ class Session:
         return self._inflow.hand_over(frame)
 
     def _acked(self, now: float, number: int) -> None:
-        moved = False
+        acked: list[Sent] = []
         while self._unacked and self._unacked[0].number <= number:
-            sent = self._unacked.popleft()
-            moved = True
-            if not sent.again:  # what was sent twice measures nothing (Karn)
+            acked.append(self._unacked.popleft())
+        if not acked:
+            return
+        # What was sent twice measures nothing (Karn), nor does what came behind it and waited.
+        if not any(sent.again for sent in acked):
+            for sent in acked:
                 self._round_trip.measure(now - sent.first_at)
-        if moved:
-            self._patience = 0
-            self._wait(now)
+        self._patience = 0
+        self._wait(now)
 
     # --- time -------------------------------------------------------------------------------------
 

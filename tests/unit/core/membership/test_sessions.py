@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,32 @@ def test_what_is_lost_is_sent_again_more_and_more_seldom() -> None:
     assert b.receive(9.0, again) == [note(1)]
     assert b.receive(9.0, again) == []
     assert b.counters.duplicates == 1 and a.counters.resent == 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_messages_over_a_network_that_loses_some_do_not_make_it_ever_slower(seed: int) -> None:
+    """What waits behind a gap says nothing of how long an answer takes."""
+    dice, ways = random.Random(seed), {}
+    a, b = pair()
+    ways["to b"], ways["to a"] = list[tuple[float, Frame]](), list[tuple[float, Frame]]()
+
+    def carry(now: float, way: str, frames: list[Frame]) -> None:
+        ways[way] += [(now + dice.uniform(0.001, 0.003), f) for f in frames if dice.random() > 0.05]
+
+    heard: list[Message] = []
+    now = 1.0
+    for number in range(400):
+        carry(now + number / 1000, "to b", a.send(now + number / 1000, note(number)))
+    while len(heard) < 400:
+        comes = min((at for way in ways.values() for at, _ in way), default=float("inf"))
+        now = min(comes, a.deadline(), b.deadline())
+        for way, to, back in (("to b", b, "to a"), ("to a", a, "to b")):
+            due = sorted((each for each in ways[way] if each[0] <= now), key=lambda each: each[0])
+            ways[way] = [each for each in ways[way] if each[0] > now]
+            heard += [message for _, frame in due for message in to.receive(now, frame)]
+            carry(now, back, to.overdue(now))
+    assert heard == [note(number) for number in range(400)]
+    assert now < 1.0 + 0.4 + 20.0 * module.SHORTEST_RESEND_SECONDS
 
 
 def test_a_gap_is_waited_for() -> None:
