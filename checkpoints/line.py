@@ -53,3 +53,11 @@ def descends(lineage: Lineage, point: Point, parents: Mapping[Lineage, Point | N
         limit, lineage = min(limit, origin.step), origin.lineage
         passed.add(lineage)
     return limit == point.step
+
+
+def ancestry(lineage: Lineage, parents: Mapping[Lineage, Point | None]) -> tuple[Lineage, ...]:
+    """``lineage`` and those from which it was opened, the newest first, as far as is known."""
+    found = [lineage]
+    while (origin := parents.get(found[-1])) is not None and origin.lineage not in found:
+        found.append(origin.lineage)
+    return tuple(found)

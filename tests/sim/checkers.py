@@ -146,9 +146,13 @@ class Checkers:
 
     def _alone(self, world: World) -> None:
         if self.cluster.setup.partition == "strict":
-            disks = (host.disk.finals.values() for host in self.cluster.living())
-            stored = {manifest.lineage for finals in disks for manifest in finals}
-            self._require(self.sides.setdefault(world.job, OneSide()).reduced(world, stored))
+            side = self.sides.setdefault(world.job, OneSide())
+            self._require(side.reduced(world, self._stored()))
+
+    def _stored(self) -> set[Lineage]:
+        """The lineages of which living nodes have checkpoints."""
+        disks = (host.disk.finals.values() for host in self.cluster.living())
+        return {manifest.lineage for finals in disks for manifest in finals}
 
     def committed(self, trainer: Trainer, point: Point) -> None:
         commits = self.commits.setdefault(trainer.job, Commits())
@@ -355,6 +359,9 @@ class Checkers:
             elif point is not None and point.step > world.step and counts(trainer):
                 if self.cluster.poisons.goes_back(world, point):
                     continue
+                side = self.sides.get(world.job)
+                if side is not None and side.is_over(point.lineage, self._stored()):
+                    continue  # one side trains at a time, and another history has had its turn
                 self.broken(
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"

@@ -106,13 +106,18 @@ class OneSide:
         last = self.training
         if last is not None and world.generation < last.generation:
             return f"{world.generation} trains although {last.generation} does"
-        if world.lineage in self.over and last is not None and last.lineage in stored:
+        if self.is_over(world.lineage, stored) and last is not None:
             return f"lineage {world.lineage} trains again after {last.lineage}"
         if last is not None and world.lineage != last.lineage:
             self.over.add(last.lineage)
             self.over.discard(world.lineage)
         self.training = world
         return ""
+
+    def is_over(self, lineage: Lineage, stored: Collection[Lineage]) -> bool:
+        """Whether another has taken its place, of which something is left."""
+        last = self.training
+        return lineage in self.over and last is not None and last.lineage in stored
 
     def formed(self, view: View) -> str:
         """A node took up a primary view."""

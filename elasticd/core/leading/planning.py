@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoints import choose
-from elasticd.checkpoints.line import descends
+from elasticd.checkpoints.line import ancestry, descends
 from elasticd.checkpoints.manifest import Manifest, Stored
 from elasticd.core.leading.roster import Roster
 from elasticd.core.words.records import World
@@ -118,8 +118,12 @@ def _in_turn(at: Situation, holding: Holding) -> Holding:
     if last is None or holding.point is None:
         return holding
     parents = dict(at.parents) | {w.lineage: w.parent for w in at.roster.worlds(at.world)}
+    if descends(last.lineage, holding.point, parents):
+        return holding
     # A history of which no disk has anything has left nothing to go on with.
-    if descends(last.lineage, holding.point, parents) or not _has_checkpoints(at, last.lineage):
+    shared = ancestry(holding.point.lineage, parents)
+    since = [name for name in ancestry(last.lineage, parents) if name not in shared]
+    if not any(_has_checkpoints(at, name) for name in since):
         return holding
     return replace(holding, point=None)
 

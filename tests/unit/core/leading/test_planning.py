@@ -116,6 +116,24 @@ def test_with_strict_partitions_nobody_else_trains_so_the_name_stays() -> None:
     assert started(replace(at, overtaken=True)).resume.point.lineage != LINE
 
 
+@pytest.mark.parametrize("kept", [OTHER, LINE])
+def test_with_strict_partitions_a_history_whose_turn_is_over_does_not_come_back(
+    kept: Lineage,
+) -> None:
+    """Others went on from step 3 as another history, and then from its step 5 as one that has
+    stored nothing yet. Only where nothing of them is left the old one goes on."""
+    opened = Lineage("33")
+    last = replace(world_of(A, generation=LATER, step=5), lineage=opened)
+    last = replace(last, parent=point_of(5, OTHER))
+    at = situation_of(
+        {A: NOTHING, C: holds(point_of(9), GENERATION)}, committed=9, strict=True,
+        world=last, roster=roster_of(last), parents={OTHER: point_of(3)},
+    )  # fmt: skip
+    start = started(stored(at, A, manifest_of(5, A, lineage=kept)))
+    found = start.resume.point.step, start.rung
+    assert found == ((5, "restore") if kept == OTHER else (9, "regroup"))
+
+
 def test_after_the_last_step_all_sides_end_under_one_name() -> None:
     last = holds(point_of(STEPS), GENERATION)
     at = situation_of({C: last}, committed=STEPS)
