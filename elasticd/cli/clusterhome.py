@@ -16,7 +16,6 @@ from elasticd.settings.config import (
     default_home,
     split_address,
 )
-from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import issuing, papers
 from elasticd.types import OF_NODE_ID, NodeId, is_node_id
 
@@ -102,12 +101,17 @@ def checked_id(given: str | None, settings: NodeConfig) -> NodeId:
     return NodeId(node)
 
 
-def checked_listen(given: str) -> str:
-    """Raises UsageError: it is no address."""
+def checked_listen(given: str, settings: NodeConfig) -> str:
+    """Raises UsageError: it is no address, or one by which nobody can be reached."""
     try:
-        split_address(given)
+        host, _ = split_address(given)
     except ValueError:
         raise UsageError(f"--listen: must be HOST:PORT, not {given!r}") from None
+    if host == "0.0.0.0" and not settings.advertise:
+        raise UsageError(
+            f"{given}: others can't connect to that; name this machine's address, or set"
+            " 'advertise' in elasticd.toml"
+        )
     return given
 
 
@@ -121,17 +125,16 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def listen_of_first(port: int, hosts: Sequence[str]) -> str:
-    """Where the first node of a cluster is to listen on a machine that has these addresses.
+def first_host(hosts: Sequence[str]) -> str:
+    """The best of the addresses by which others reach this machine.
 
     Raises:
-        UsageError: it has none by which others reach it.
+        UsageError: it has none.
     """
     if not hosts:
-        raise UsageError(
-            "this machine has no address but loopback: say one with --listen HOST:PORT"
-        )
-    return f"{EVERYWHERE}:{port}"
+        text = "this machine has no address but loopback: say one with --listen HOST:PORT"
+        raise UsageError(text)
+    return hosts[0]
 
 
 def found_listen(
@@ -152,16 +155,7 @@ def found_listen(
     if written and (host.startswith("127.") or not is_loopback(settings.listen)):
         return settings.listen
     wanted = split_address(settings.listen)[1]
-    at = host if host.startswith("127.") else EVERYWHERE
-    return f"{at}:{wanted if running else free(at, wanted)}"
-
-
-def reached_at(listen: str, host: str, settings: NodeConfig) -> str:
-    """The address to be told to the others of a node that reaches them from ``host``."""
-    at, port = split_address(listen)
-    if at != EVERYWHERE:
-        return listen
-    return settings.advertise[0] if settings.advertise else f"{host}:{port}"
+    return f"{host}:{wanted if running else free(host, wanted)}"
 
 
 def free_port(host: str, wanted: int) -> int:

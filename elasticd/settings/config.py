@@ -80,17 +80,13 @@ class NodeConfig:
     cluster: str = field(default="local", metadata=rule(_name, "The cluster's name, for people."))
     listen: str = field(
         default=DEFAULT_LISTEN,
-        metadata=rule(
-            _address,
-            "Host and port on which this daemon listens for the others; 0.0.0.0: everywhere.",
-        ),
+        metadata=rule(_address, "Host and port on which this daemon listens for the others."),
     )
     advertise: tuple[str, ...] = field(
         default=(),
         metadata=rule(
             list_of(_address, 16),
-            "Addresses by which others reach this node, the best one first; none: listen, or those"
-            " that this machine has.",
+            "Addresses by which others reach this node, the best one first; none: listen.",
         ),
     )
     peers: tuple[str, ...] = field(

@@ -24,7 +24,6 @@ from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage.homefolders import require_folders
 
 _FILES = 4096
@@ -96,8 +95,7 @@ def _run(home: Path, file: Path | None) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
-        found = ownaddresses.found(settings)
-        code = asyncio.run(_main(home, settings, found, file or home / config.FILE_NAME))
+        code = asyncio.run(_main(home, settings, file or home / config.FILE_NAME))
     finally:
         os.close(lock)
     if code == AGAIN:
@@ -116,10 +114,8 @@ def _working_folder() -> str:
         return ""
 
 
-async def _main(
-    home: Path, said: config.NodeConfig, settings: config.NodeConfig, file: Path
-) -> int:
-    return await Daemon(home, settings, file, said).run()
+async def _main(home: Path, settings: config.NodeConfig, file: Path) -> int:
+    return await Daemon(home, settings, file).run()
 
 
 def _prepare(home: Path) -> None:

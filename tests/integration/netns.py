@@ -90,16 +90,8 @@ class NetCluster(Cluster):
             _ip("-n", self._hub, "link", "set", port, "up")
             _ip("-n", space, "link", "set", "lo", "up")
             _ip("-n", space, "link", "set", "eth0", "up")
-            self.give_addresses(node)
-
-    def give_addresses(self, node: str) -> None:
-        """Give its interface all of its addresses."""
-        for address in self.hosts(node):
-            _ip("-n", self.space(node), "addr", "add", f"{address}/24", "dev", "eth0")
-
-    def lose_addresses(self, node: str) -> None:
-        """Take all of them from its interface, which stays up."""
-        _ip("-n", self.space(node), "addr", "flush", "dev", "eth0")
+            for address in self.hosts(node):
+                _ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
 
     def space(self, node: str) -> str:
         """The name of a node's namespace."""
@@ -202,7 +194,7 @@ class NetCluster(Cluster):
 
     revive = up
 
-    def start(self, node: str) -> None:
+    def _start(self, node: str) -> None:
         old = self._running.pop(node, None)
         if old is not None:
             old.wait(20)
@@ -217,7 +209,7 @@ class NetCluster(Cluster):
     def restart_daemon(self, node: str) -> None:
         """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
         self.kill_daemon(node)
-        self.start(node)
+        self._start(node)
         pid = self._running[node].pid
 
         def answers() -> bool:
@@ -229,9 +221,9 @@ class NetCluster(Cluster):
     def wait_view(self, members: list[str]) -> None:
         """Until exactly these nodes share a view."""
 
-        self.wait_for(f"a view of {members}", lambda: self.agree(members))
+        self.wait_for(f"a view of {members}", lambda: self._agree(members))
 
-    def agree(self, members: list[str]) -> bool:
+    def _agree(self, members: list[str]) -> bool:
         views = [self.view_of(node) for node in members]
         same = all(view == views[0] for view in views)
         return same and views[0] is not None and sorted(views[0]["members"]) == sorted(members)
@@ -255,8 +247,8 @@ class NetCluster(Cluster):
         for node in self.nodes:
             running = self._running.get(node)
             if node not in living and (running is None or running.poll() is not None):
-                self.start(node)
-        return self.agree(self.nodes)
+                self._start(node)
+        return self._agree(self.nodes)
 
     def client_of(self, node: str) -> Client:
         """Asks that node's daemon."""

@@ -42,11 +42,9 @@ from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.controlplane import ControlPlane
-from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.network.ownaddresses import AddressWatch
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
@@ -79,10 +77,9 @@ log = structlog.get_logger(__name__)
 class Daemon:
     """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
 
-    def __init__(self, home: Path, settings: NodeConfig, file: Path, said: NodeConfig) -> None:
-        """``said``: what ``file`` says, if it is there. ``settings``: the same, with the addresses
-        that were found where it names none."""
-        self._home, self._settings, self._said = home, settings, said
+    def __init__(self, home: Path, settings: NodeConfig, file: Path) -> None:
+        """``settings``: what ``file`` says, if it is there."""
+        self._home, self._settings = home, settings
         self._ending = Shutdown()
         self._pulse = LoopPulse()
         boot = secrets.token_hex(8)
@@ -202,8 +199,8 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        members, said = self._talk.trusted.handlers(), self._said
-        settings = follow(file, said, self._tidying, self._keeper, self._scrubber, self._talk)
+        members, own = self._talk.trusted.handlers(), self._settings
+        settings = follow(file, own, self._tidying, self._keeper, self._scrubber, self._talk)
         return Desk(
             self._home,
             queries,
@@ -274,22 +271,13 @@ class Daemon:
 
     def _chores(self) -> list[Coroutine[Any, Any, None]]:
         """What is done again and again, beside the work."""
-        chores = [
+        return [
             self._pulse.beat(),
             self._children.tend_logs(),
             self._tidying.rounds(),
             self._desk.queries.files.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
-        if ownaddresses.are_found(self._said):
-            chores.append(AddressWatch(self._settings, self._has_come).rounds())
-        return chores
-
-    def _has_come(self, hosts: tuple[str, ...]) -> None:
-        """This machine has got addresses; the daemon begins anew, so that it is found there."""
-        reason = f"this node can be reached at {' and '.join(hosts)} now: its daemon begins anew"
-        self._talk.happened("addresses_found", reason, {"hosts": list(hosts)})
-        self._ending.ask(again=True)
 
     async def _end(self) -> None:
         if self._ending.failure is None:

@@ -45,7 +45,6 @@ from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
 from elasticd.shell.children.files import ChildFiles, is_shown, show_log
 from elasticd.shell.children.logtimes import LogTimes
-from elasticd.shell.children.ports import claim_port
 from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer, Launch
 from elasticd.shell.children.watch import ChildWatch
@@ -331,8 +330,9 @@ class Children:
             self._exports.refused(one.id, word.serial, "its file did not come with it")
         elif isinstance(word, TrainerNotExported):
             self._exports.refused(one.id, word.serial, word.reason)
+        elif isinstance(word, ReducerWarm) and (why := one.claim_port(self._hosts)):
+            self.kill(e.KillChild(one.id, why))
         elif isinstance(word, ReducerWarm):
-            one.claim(claim_port(*self._hosts))
             self._post(e.ReducerReady(one.id, f"{self._hosts[0]}:{one.port}", word.proves))
         else:
             self._post(e.ChildSaid(one.id, word))

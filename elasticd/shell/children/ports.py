@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import socket
 
@@ -15,7 +16,8 @@ _TRIES = 200
 
 
 class ClaimedPort:
-    """A TCP port that is free on all of some addresses, and that no other daemon will choose.
+    """A TCP port that is free on some addresses, on all of those that there are, and that no other
+    daemon will choose.
 
     The ring binds it much later, in another process. Until then nothing shows that it is spoken
     for, and a machine may have several nodes and clusters. So the UDP port of the same number is
@@ -47,15 +49,27 @@ def claim_port(*addresses: str) -> ClaimedPort:
 
 
 def claim(port: int, *addresses: str) -> ClaimedPort:
-    """Claim this very port.
+    """Claim this very port. An address that the machine has no longer, since a cable was pulled
+    say, keeps no ring from the others.
 
     Raises:
-        OSError: it is used or claimed on one of ``addresses``.
+        OSError: it is used or claimed on one of ``addresses``, or the machine has none of them.
     """
+    gone: OSError | None = None
     with contextlib.ExitStack() as held:
+        there = 0
         for address in addresses:
-            held.enter_context(_bound(socket.SOCK_DGRAM, address, port))
-            _bound(socket.SOCK_STREAM, address, port).close()
+            try:
+                held.enter_context(_bound(socket.SOCK_DGRAM, address, port))
+                _bound(socket.SOCK_STREAM, address, port).close()
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
+                gone = error
+            else:
+                there += 1
+        if gone is not None and not there:
+            raise gone
         return ClaimedPort(port, held.pop_all())
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
-from elasticd.shell.children.ports import ClaimedPort
+from elasticd.errors import OperationError
+from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.children.server import Child
 from elasticd.shell.children.units import RunningUnit
 from elasticd.supervision import machine
@@ -67,10 +68,15 @@ class RunningChild:
             tail = f"elasticd: its log can't be read: {error}"
         return "\n".join(part for part in (tail.rstrip("\n"), self.failed) if part)
 
-    def claim(self, port: ClaimedPort) -> None:
-        """It will listen there, and nowhere else."""
+    def claim_port(self, hosts: Sequence[str]) -> str:
+        """Choose where it will listen, and nowhere else. Why it can't, as of a machine that has no
+        address any more, or nothing."""
         self.close()
-        self.claimed = port
+        try:
+            self.claimed = claim_port(*hosts)
+        except OperationError as error:
+            return str(error)
+        return ""
 
     def close(self) -> None:
         """It has ended, or we have."""

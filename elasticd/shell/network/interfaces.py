@@ -26,9 +26,11 @@ _NOBODY_THERE = re.compile(
     # Loopback; what macOS has for itself (AirDrop, its own VPNs, the chips inside), bridges of
     # virtual machines; tunnels and what containers and virtual machines have on Linux.
     r"lo\d*|awdl\d+|llw\d+|utun\d+|ipsec\d+|ap\d+|anpi\d+|gif\d+|stf\d+|p2p\d+|vmenet\d+|vmnet\d+"
-    r"|bridge1\d\d|ppp\d+|tun\d+|tap\d+|wg\d+|tailscale\d+|docker\d+|br-.+|veth.+|virbr\d+|vnet\d+"
-    r"|cni\d+|flannel.*|cali.+"
+    r"|bridge1\d\d|feth\d+|vnic\d+|vboxnet\d+|ppp\d+|tun\d+|tap\d+|wg\d+|zt.+|tailscale\d+"
+    r"|docker\d+|podman\d+|br-.+|veth.+|virbr\d+|vnet\d+|lx[cd]br\d+|cni\d+|flannel.*|cali.+"
+    r"|cilium_.+|kube-.+"
 )
+_LIKE_ETHERNET = ("en", "eth", "bond", "br", "ib")
 _PORTS_SECONDS = 5.0
 
 
@@ -56,7 +58,7 @@ class LinuxHardware:
         driver = folder / "device" / "driver"
         if driver.exists() and driver.resolve().name == "thunderbolt-net":
             return "thunderbolt"
-        return "ethernet" if name.startswith(("en", "eth")) else "other"
+        return "ethernet" if name.startswith(_LIKE_ETHERNET) else "other"
 
 
 def _hardware_ports() -> str:
@@ -120,23 +122,30 @@ def addresses() -> dict[str, tuple[str, ...]]:
 
 
 def usable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
-    """The addresses by which other machines may reach this one, the fastest interface's first.
-
-    An address that an interface has given to itself (169.254.…) is left out, unless it is that of a
-    Thunderbolt cable, which has no other, or there is none but such.
-    """
+    """The addresses by which other machines may reach this one, best first: those that somebody has
+    given it before those that it has given itself (169.254.…), and of each the fastest
+    interface's."""
     able = {name: hosts for name, hosts in found.items() if not _NOBODY_THERE.fullmatch(name)}
     kinds = hardware.kinds([name for name, hosts in able.items() if hosts])
     ranked = sorted(
-        (_ORDER.index(kind), name, host)
+        (
+            ipaddress.ip_address(host).is_link_local,
+            _ORDER.index(kinds.get(name, "other")),
+            name,
+            host,
+        )
         for name, hosts in able.items()
-        for kind in [kinds.get(name, "other")]
         for host in hosts
         if not ipaddress.ip_address(host).is_loopback
     )
-    given = [
-        host
-        for rank, _, host in ranked
-        if _ORDER[rank] == "thunderbolt" or not ipaddress.ip_address(host).is_link_local
-    ]
-    return tuple(dict.fromkeys(given or [host for _, _, host in ranked]))
+    return tuple(dict.fromkeys(host for *_, host in ranked))
+
+
+def _is_own(host: str) -> bool:
+    """Whether an interface has given it to itself."""
+    return ipaddress.ip_address(host).is_link_local
+
+
+def hosts() -> tuple[str, ...]:
+    """Those of this machine."""
+    return usable(addresses(), this_hardware())

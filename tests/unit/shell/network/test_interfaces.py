@@ -75,12 +75,14 @@ def test_the_fastest_comes_first_and_what_leads_nowhere_is_left_out() -> None:
         "utun0": ["100.64.0.1"],
         "en9": [],
     }
-    reached = usable(found, MAC)
-    assert reached == ("169.254.20.1", "10.0.0.5", "192.168.1.5", "192.168.1.6")
+    given = ("10.0.0.5", "192.168.1.5", "192.168.1.6")
+    assert usable(found, MAC) == (*given, "169.254.20.1", "169.254.7.7")
+    assert usable({**found, "bridge0": ["10.1.0.1"]}, MAC)[0] == "10.1.0.1"
 
 
 def test_where_there_is_no_other_address_one_of_its_own_will_do() -> None:
     assert usable({"lo0": ["127.0.0.1"], "en0": ["169.254.7.1"]}, MAC) == ("169.254.7.1",)
+    assert usable({"lo0": ["127.0.0.1"]}, MAC) == ()
     assert usable({"lo0": ["127.0.0.1"], "en0": [], "docker0": ["172.17.0.1"]}, MAC) == ()
 
 
@@ -91,7 +93,8 @@ def test_where_there_is_no_other_address_one_of_its_own_will_do() -> None:
         ("enp3s0", [], "ethernet"),
         ("wlp2s0", ["wireless"], "wifi"),
         ("wlan0", ["phy80211"], "wifi"),
-        ("ib0", [], "other"),
+        ("bond0", [], "ethernet"),
+        ("xyz0", [], "other"),
     ],
 )
 def test_what_linux_shows(tmp_path: Path, name: str, parts: list[str], kind: Kind) -> None:
@@ -109,6 +112,5 @@ def test_a_thunderbolt_cable_on_linux(tmp_path: Path) -> None:
 
 
 def test_this_machine() -> None:
-    found = interfaces.addresses()
-    assert any("127.0.0.1" in hosts for hosts in found.values())
-    assert "127.0.0.1" not in usable(found, interfaces.this_hardware())
+    assert any("127.0.0.1" in hosts for hosts in interfaces.addresses().values())
+    assert "127.0.0.1" not in interfaces.hosts()
