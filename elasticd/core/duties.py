@@ -160,5 +160,7 @@ class Duties:
             else:
                 break
             self._effects.popleft()
+        # Who hears of a record has had the event: what tells of it goes out first.
+        between.sort(key=lambda effect: not isinstance(effect, e.Emit))
         self._effects.extendleft(reversed(between))
         return Flush(tuple(records))

@@ -81,6 +81,17 @@ def test_records_of_all_that_has_come_are_flushed_together() -> None:
     assert _until_flush(made) == [_log("1"), _log("2"), _log("3")]
 
 
+def test_the_event_of_a_record_is_told_before_the_record() -> None:
+    """Or another node shows the end of a job, and has no event of it yet."""
+    ended = e.Emit(None, "job_failed", "so", None, {})
+    made = _of([_record("a"), _beat(OLD), ended, _log("1")])
+    assert _until_flush(made) == [Flush((_record("a"),))]
+    marked: list[bool] = []
+    made.mark(lambda: marked.append(True))
+    made.flushed()
+    assert _until_flush(made)[:3] == [ended, _beat(OLD), _log("1")]
+
+
 def test_no_record_overtakes_what_is_done_to_a_child_or_a_checkpoint() -> None:
     kill = e.KillChild(7, "over")
     made = _of([_record("a"), _log("1"), kill, _record("b")])
