@@ -12,9 +12,9 @@ disk hangs. Only heartbeats go on, with what the last ones said, since that was 
 durable.
 
 Whatever has come by the time that a flush is due is taken in before it, so that its records go to
-the disk together. Effects between two such records go out after the second one is durable. Those
-of :data:`_WAITS` may: a crash after the flush then is as if they had been lost on their way. A
-flush ends before any other effect.
+the disk together. Effects between two such records go out after the second one is durable, events
+before messages. Those of :data:`_WAITS` may: a crash after the flush then is as if they had been
+lost on their way. A flush ends before any other effect.
 """
 
 from __future__ import annotations

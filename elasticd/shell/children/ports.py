@@ -55,9 +55,8 @@ def claim(port: int, *addresses: str) -> ClaimedPort:
     Raises:
         OSError: it is used or claimed on one of ``addresses``, or the machine has none of them.
     """
-    gone: OSError | None = None
+    gone: list[OSError] = []
     with contextlib.ExitStack() as held:
-        there = 0
         for address in addresses:
             try:
                 held.enter_context(_bound(socket.SOCK_DGRAM, address, port))
@@ -65,11 +64,9 @@ def claim(port: int, *addresses: str) -> ClaimedPort:
             except OSError as error:
                 if error.errno != errno.EADDRNOTAVAIL:
                     raise
-                gone = error
-            else:
-                there += 1
-        if gone is not None and not there:
-            raise gone
+                gone.append(error)
+        if gone and len(gone) == len(addresses):
+            raise gone[0]
         return ClaimedPort(port, held.pop_all())
 
 

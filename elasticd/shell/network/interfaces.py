@@ -141,11 +141,6 @@ def usable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
     return tuple(dict.fromkeys(host for *_, host in ranked))
 
 
-def _is_own(host: str) -> bool:
-    """Whether an interface has given it to itself."""
-    return ipaddress.ip_address(host).is_link_local
-
-
 def hosts() -> tuple[str, ...]:
     """Those of this machine."""
     return usable(addresses(), this_hardware())

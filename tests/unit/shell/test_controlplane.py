@@ -151,11 +151,16 @@ def _records_of(event: e.Inward) -> list[e.Outward]:
     return [e.Persist("job", event.node), _log(event.node), _log(f"{event.node} too")]
 
 
+def _telling(done: list[str], journal: SlowJournal) -> tuple[FakeNode, ControlPlane]:
+    """Of a node that has a record for each peer; its effects go to ``done``."""
+    node = FakeNode(_records_of)
+    return node, _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+
+
 def test_effects_and_events_behind_a_record_wait_for_the_disk_and_the_loop_does_not() -> None:
     async def story() -> None:
         journal, done = SlowJournal(), list[str]()
-        node = FakeNode(_records_of)
-        plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+        node, plane = _telling(done, journal)
         plane.post(_up("a"))
         await asyncio.wait_for(journal.waits.wait(), 5)
         for name in "bcd":
@@ -175,8 +180,7 @@ def test_effects_and_events_behind_a_record_wait_for_the_disk_and_the_loop_does_
 def test_any_number_wait_until_what_the_node_knows_is_told() -> None:
     async def story() -> None:
         journal, done = SlowJournal(), list[str]()
-        node = FakeNode(_records_of)
-        plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+        _, plane = _telling(done, journal)
         await asyncio.wait_for(plane.caught_up(10.0), 5)
         plane.post(_up("a"))
         await asyncio.wait_for(journal.waits.wait(), 5)
@@ -197,8 +201,7 @@ def test_who_waits_for_what_is_known_does_not_wait_for_what_comes() -> None:
 
     async def story() -> None:
         journal, done = SlowJournal(), list[str]()
-        node = FakeNode(_records_of)
-        plane = _plane(node, lambda effect: done.append(cast(e.Log, effect).text), None, journal)
+        _, plane = _telling(done, journal)
         plane.post(_up("a"))
         await asyncio.wait_for(journal.waits.wait(), 5)
         waiting = asyncio.create_task(plane.caught_up(10.0))

@@ -9,7 +9,7 @@ import pytest
 from elasticd.shell.network import interfaces
 from elasticd.shell.network.interfaces import Kind, LinuxHardware, MacHardware, usable
 
-# As on a Mac Studio with a Thunderbolt bridge and an adapter; other languages have other blocks.
+# The form is what networksetup(8) prints; it was not seen on a Mac by us.
 PORTS = """
 Hardware Port: Ethernet
 Device: en0
