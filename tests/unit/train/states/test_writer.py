@@ -160,9 +160,13 @@ def test_one_that_must_be_is_tried_again_until_the_disk_takes_it(
 ) -> None:
     monkeypatch.setattr(writing, "RETRY_SECONDS", 0.001)
     (tmp_path / "file").touch()
-    assert writer.submit(Task(world_of(tmp_path / "file"), snapshot_of(10), 0.0, mode, must=True))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "mended").symlink_to("folder")
+    (tmp_path / "here").symlink_to("file")
+    assert writer.submit(Task(world_of(tmp_path / "here"), snapshot_of(10), 0.0, mode, must=True))
     assert heard.next()["t"] == "checkpoint_skipped"
-    (tmp_path / "file").unlink()
+    # At one stroke: an attempt that finds nothing there would be refused for another reason.
+    (tmp_path / "mended").replace(tmp_path / "here")
     said = heard.next()
     assert (said["t"], said["step"]) == ("shards", 10), "and its refusal is told once"
 
