@@ -85,6 +85,11 @@ class Place:
         return self.engine.child if self.engine is not None else None
 
     @property
+    def is_broken(self) -> bool:
+        """Whether the process that does the collectives has ended."""
+        return self.engine is not None and self.engine.child is None
+
+    @property
     def _complete(self) -> bool:
         """Reducer in the group, trainer in the world's state."""
         return self.has_state and (self.engine is None or self.engine.up)

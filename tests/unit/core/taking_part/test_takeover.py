@@ -45,7 +45,12 @@ def part() -> Elastic:
 def test_a_trainer_and_its_reducer_go_on_in_the_newest_world(part: Elastic) -> None:
     kept = part.adopt([trainer(1, HERE)], [reducer(2, OTHER), reducer(3, EMPTY.generation)])
     assert kept == {1, 3} and part.trains
-    assert part.reducer() == 3 and part.owns(1)
+    assert part.reducer() == 3 and part.owns(1) and not part.wants_reducer
+
+
+def test_a_reducer_that_has_ended_is_made_again(part: Elastic) -> None:
+    assert part.adopt([trainer(1, HERE)], []) == {1}
+    assert part.trains and part.wants_reducer
 
 
 def test_a_trainer_of_an_older_world_is_kept_beside_it(part: Elastic) -> None:
