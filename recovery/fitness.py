@@ -58,7 +58,8 @@ class Unfit:
     def has_another_chance(self, step: int) -> bool:
         """Whether it is tried again, now that ``step`` is committed, rather than that the job
         ends."""
-        return self.out and self.step < step and not self.is_unlike_always and not self._is_spent
+        open_yet = self.unlike or self.step < step
+        return self.out and open_yet and not self.is_unlike_always and not self._is_spent
 
     @property
     def is_unlike_always(self) -> bool:

@@ -12,7 +12,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While it is in force these signals raise KeyboardInterrupt, but not within :meth:`held`.
+    """While it is in force the first of these signals raises KeyboardInterrupt, but not within
+    :meth:`held`. Another one changes nothing: it could come where the first is being dealt with,
+    and keep that from being done.
 
     Signals that were ignored stay so, as under nohup. In another thread than the main one nothing
     is changed: no signal arrives there.
@@ -21,11 +23,17 @@ class Interrupts:
     def __init__(self) -> None:
         self._held = 0
         self._pending = False
+        self._raised = False
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._held:
             self._pending = True
         else:
+            self._raise()
+
+    def _raise(self) -> None:
+        if not self._raised:
+            self._raised = True
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
@@ -55,4 +63,4 @@ class Interrupts:
             self._held -= 1
         if self._pending and not self._held:
             self._pending = False
-            raise KeyboardInterrupt
+            self._raise()

@@ -141,7 +141,9 @@ class Node:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
         ctx.begin(now, self._wall())
-        if self.views.wake(self.liveness.detector.running(now, self.due)):
+        late = self.liveness.detector.running(now, self.due)
+        self.members.late(late)
+        if self.views.wake(late):
             self._park()
         self.due = inf
         if not self._begun:

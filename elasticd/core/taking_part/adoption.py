@@ -63,6 +63,11 @@ class Adoption:
             self.keep(event)
         return True
 
+    def late(self, seconds: float) -> None:
+        """This node did not run for so long; that says nothing of the children."""
+        if self.deadline is not None:
+            self.deadline += seconds
+
     def keep(self, event: e.Event) -> None:
         """For later, when all have said how they are."""
         self.later.append(event)

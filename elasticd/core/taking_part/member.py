@@ -56,6 +56,8 @@ class Member:
     short: bool = True
     """Too few nodes are known to be there: nothing is started until there are more. Of a job that
     goes on with children of a daemon before us nothing is known at first."""
+    looks: bool = False
+    """Something may have to be started or ended: to be seen to once the event is taken in."""
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
 
@@ -64,7 +66,7 @@ class Member:
         self.reports = reports = Reports(ctx, job, self._status)
         reports.begin_anew(fitness.turn_of(self.record.unfit, ctx.me))
         crew, answers = Crew(ctx, job), Answers(ctx, job)
-        self.part = Elastic(ctx, spec, reports, self.reducers, self.reconcile, crew, answers)
+        self.part = Elastic(ctx, spec, reports, self.reducers, self.look_again, crew, answers)
 
     @property
     def world(self) -> World | None:
@@ -101,11 +103,21 @@ class Member:
             self.reports.begin_anew(turn)
             self.part.renew("the node is tried again")
             self.reports.report()
-        if news:
-            self.reconcile()
+        self.looks = self.looks or news
+        self._look()
         self._tick()
+        self._look()
 
-    def reconcile(self) -> None:
+    def look_again(self) -> None:
+        """Something may be started, once it is known who is there after this event."""
+        self.looks = True
+
+    def _look(self) -> None:
+        if self.looks:
+            self.looks = False
+            self._reconcile()
+
+    def _reconcile(self) -> None:
         """Bring the children in line with the job's record."""
         if self.record.ended or self.record.state == "queued":
             self._end()
@@ -256,7 +268,7 @@ class Member:
         self.archive = "ready" if ok else "failed"
         self.archive_at = self.ctx.now + self.ctx.timing.retry_seconds
         self.no_archive = "" if ok else f"the job's files could not be brought here: {reason}"
-        self.reconcile()
+        self.look_again()
         self.reports.report()
 
     # --- time -------------------------------------------------------------------------------------
@@ -268,7 +280,7 @@ class Member:
             self.reports.report()
         if self.archive == "failed" and now >= self.archive_at:
             self.archive = "wanted"
-            self.reconcile()
+            self.look_again()
 
     def deadlines(self) -> list[float]:
         times = self.part.deadlines(self.let_go)

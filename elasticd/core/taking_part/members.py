@@ -75,6 +75,11 @@ class Members:
         """Whether the event is of a child of the daemon before us, and is dealt with or kept."""
         return self.adoption is not None and self.adoption.take(event)
 
+    def late(self, seconds: float) -> None:
+        """This node did not run for so long: what its children said meanwhile is yet to be read."""
+        if self.adoption is not None:
+            self.adoption.late(seconds)
+
     def on_event(self, event: OfNode, view: View | None) -> None:
         if isinstance(event, EngineEvent):
             for member in self._owners(event.child):

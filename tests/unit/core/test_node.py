@@ -87,6 +87,20 @@ def test_jobs_that_it_has_kept_are_driven_again() -> None:
     assert list(node.drivers.by_job) == [JOB]
 
 
+def test_children_of_the_daemon_before_are_not_given_up_for_a_time_it_did_not_run() -> None:
+    left = e.Leftover(7, "trainer", JOB, False, 107)
+    node = Node(
+        Who(A, "a1", lambda: "0000", 0), Found(Stable(records=(RECORD,)), leftovers=(left,))
+    )
+    node.step(100.0, e.Tick())
+    patience, now = node.ctx.timing.adopt_seconds, node.next_deadline() + 10.0
+    ends = now + patience - 1.0  # for it was to run within a second
+    while not any(isinstance(effect, e.KillChild) for effect in node.step(now, e.Tick())):
+        assert now < ends + 1.0
+        now = node.next_deadline()
+    assert now >= ends
+
+
 # --- messages -------------------------------------------------------------------------------------
 
 

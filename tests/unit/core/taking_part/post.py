@@ -47,6 +47,8 @@ class Post:
     def __init__(self, record: JobRecord = RECORD) -> None:
         self.ctx = Context(ME, lambda: "nonce", now=100.0)
         self.record = record
+        self.wants: tuple[bool, bool] | None = None
+        """Unwanted, short: as it was when the member attended last."""
         self.reducers = SpareReducers(self.ctx)
         self.member = Member(self.ctx, record, self.reducers)
         self.member.follow(EPOCH)
@@ -57,12 +59,23 @@ class Post:
         """After an event: the job's record and what operators want as they are now; ``short``: the
         view has too few nodes."""
         self.record = replace(self.record, **record)
-        self.member.attend(self.record, unwanted, short)
+        self.wants = unwanted, short
+        self._settle()
+
+    def _settle(self) -> None:
+        """After another event: all is as it was."""
+        if self.wants is not None:
+            self.member.attend(self.record, *self.wants)
+
+    def archive(self, ok: bool = True, reason: str = "") -> None:
+        """The job's files are here, or can't be had."""
+        self.member.on_archive(ok, reason)
+        self._settle()
 
     def start(self) -> int:
         """The job's files are here, and a trainer is started; its number."""
         self.attend()
-        self.member.on_archive(True, "")
+        self.archive()
         return self.started()
 
     def ready(self) -> int:
@@ -76,6 +89,7 @@ class Post:
 
     def ends(self, child: int, status: int | None = 1, tail: str = "") -> None:
         self.member.part.on_child(e.ChildExited(child, status, tail))
+        self._settle()
 
     def warm(self) -> int:
         """A spare reducer is at hand; its number."""

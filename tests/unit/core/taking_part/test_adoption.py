@@ -79,6 +79,15 @@ def test_after_a_while_nobody_is_waited_for(adoption: Adoption) -> None:
     assert adoption.complete
 
 
+def test_a_daemon_that_did_not_run_waits_for_as_much_longer(adoption: Adoption) -> None:
+    adoption.late(5.0)
+    assert adoption.deadlines() == [], "it has not begun to wait"
+    adoption.take(e.Tick())
+    (due,) = adoption.deadlines()
+    adoption.late(5.0)
+    assert adoption.deadlines() == [due + 5.0]
+
+
 def test_who_has_not_come_back_by_then_is_ended(adoption: Adoption) -> None:
     adoption.take(e.ChildSaid(1, HERE))
     adoption.give_up()

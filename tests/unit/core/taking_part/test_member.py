@@ -24,14 +24,14 @@ def test_no_trainer_is_started_before_the_jobs_files_are_here() -> None:
     post = Post()
     post.attend()
     assert len(post.done(e.EnsureArchive)) == 1 and post.done(e.StartTrainer) == []
-    post.member.on_archive(True, "")
+    post.archive()
     assert len(post.done(e.StartTrainer)) == 1
 
 
 def test_files_that_can_not_be_had_are_told_and_tried_again() -> None:
     post = Post()
     post.attend()
-    post.member.on_archive(False, "no node has them")
+    post.archive(False, "no node has them")
     assert "no node has them" in post.status().trouble
     assert post.done(e.StartTrainer) == []
     (due,) = post.member.deadlines()
@@ -44,7 +44,7 @@ def test_files_that_can_not_be_had_are_told_and_tried_again() -> None:
     assert len(post.done(e.EnsureArchive)) == 1
     post.member.follow(EPOCH)
     assert "no node has them" in post.status().trouble, "another leader is told meanwhile"
-    post.member.on_archive(True, "")
+    post.archive()
     assert post.status().trouble == "" and len(post.done(e.StartTrainer)) == 1
 
 
@@ -80,7 +80,7 @@ def test_where_the_script_fails_nothing_is_started_again() -> None:
 def test_nothing_is_started_while_too_few_nodes_are_there() -> None:
     post = Post()
     post.attend(short=True)
-    post.member.on_archive(True, "")
+    post.archive()
     assert post.done(e.StartTrainer) == []
     post.attend()
     child = post.started()
@@ -92,9 +92,18 @@ def test_nothing_is_started_while_too_few_nodes_are_there() -> None:
     assert len(post.done(e.StartTrainer)) == 1
 
 
+def test_nothing_is_started_by_who_was_there_before_the_event() -> None:
+    post = Post()
+    child = post.ready()
+    post.member.part.on_child(e.ChildExited(child, -9, ""))
+    assert post.done(e.StartTrainer) == []
+    post.attend(short=True)
+    assert post.done(e.StartTrainer) == [], "the view was given up after it"
+
+
 def test_nothing_is_started_before_it_is_known_who_is_there() -> None:
     post = Post()
-    post.member.on_archive(True, "")
+    post.archive()
     assert post.done(e.StartTrainer) == []
     post.attend()
     assert len(post.done(e.StartTrainer)) == 1
@@ -106,7 +115,7 @@ def test_nothing_is_started_before_it_is_known_who_is_there() -> None:
 def test_a_drained_node_starts_nothing() -> None:
     post = Post()
     post.attend(unwanted=True)
-    post.member.on_archive(True, "")
+    post.archive()
     assert post.done(e.StartTrainer) == []
     assert not post.member.wants_reducer
 
@@ -130,7 +139,7 @@ def test_a_drained_node_trains_on_until_the_world_runs_without_it() -> None:
 def test_a_node_that_may_train_again_does() -> None:
     post = Post()
     post.attend(unwanted=True)
-    post.member.on_archive(True, "")
+    post.archive()
     post.attend()
     assert len(post.done(e.StartTrainer)) == 1 and not post.member.let_go
 
@@ -138,7 +147,7 @@ def test_a_node_that_may_train_again_does() -> None:
 def test_a_node_that_the_job_goes_on_without_starts_nothing_until_it_is_tried_again() -> None:
     post = Post(replace(RECORD, unfit=(Unfit(ME, 1, "no dataset here"),)))
     post.attend()
-    post.member.on_archive(True, "")
+    post.archive()
     assert post.done(e.StartTrainer) == []
     post.attend(unfit=(Unfit(ME, 2, "no dataset here"),))
     assert len(post.done(e.StartTrainer)) == 1

@@ -72,6 +72,15 @@ class Desk:
     def crew(self) -> Crew:
         return self.part.crew
 
+    def attend(self) -> None:
+        """After an event: the job's record is as it was."""
+        self.member.attend(self.member.record, unwanted=False, short=False)
+
+    def look(self) -> None:
+        """Something may be started."""
+        self.member.look_again()
+        self.attend()
+
     def settle(
         self, members: tuple[NodeId, ...] = (ME,), generation: Tag = EMPTY.generation
     ) -> Place:
@@ -107,6 +116,7 @@ def the_fault(made: Desk) -> Fault:
 
 def ends(made: Desk, status: int, tail: str = "", memory: LastMemory | None = None) -> Fault:
     made.part.on_child(e.ChildExited(made.trainer.child, status, tail, memory))
+    made.attend()
     return the_fault(made)
 
 
@@ -168,16 +178,16 @@ def test_the_stack_of_a_hung_trainer_is_evidence() -> None:
 def test_pressure_ends_the_spare_and_holds_back_the_next() -> None:
     made = desk()
     made.settle()
-    made.member.reconcile()
+    made.look()
     assert made.crew.spare is not None
     spare = made.crew.spare.child
     made.ctx.effects.clear()
     made.part.on_pressure("9 MiB are left", 9 << 20)
     assert [type(f) for f in made.ctx.effects] == [e.Emit, e.KillChild]
-    made.member.reconcile()
+    made.look()
     assert made.crew.spare is None
     made.ctx.now = made.crew.pressed_until
-    made.member.attend(made.member.record, unwanted=False, short=False)
+    made.attend()
     assert made.crew.spare is not None
     assert made.crew.spare.child != spare
 
@@ -187,26 +197,26 @@ def test_spares_that_die_at_their_start_are_tried_ever_more_rarely() -> None:
     apart: it is replaced at once, and the job goes on."""
     made = desk()
     made.settle()
-    made.member.reconcile()
+    made.look()
     pauses: list[float] = []
     for _ in range(14):
         assert made.crew.spare is not None
         made.part.on_child(e.ChildExited(made.crew.spare.child, 1, "address in use", None, False))
-        made.member.reconcile()
+        made.look()
         if made.crew.spare is None:
             (due,) = made.crew.deadlines(let_go=False)
             pauses.append(due - made.ctx.now)
             made.ctx.now = due - 0.1
-            made.member.attend(made.member.record, unwanted=False, short=False)
+            made.attend()
             assert made.crew.spare is None
             made.ctx.now = due
-            made.member.attend(made.member.record, unwanted=False, short=False)
+            made.attend()
     assert pauses == [10, 20, 40, 80, 160, 320, 640, 640, 640, 640, 640]
     assert not made.crew.hopeless and not made.crew.false_starts
     assert made.crew.spare is not None
     made.crew.at_run(made.crew.spare, {})
     made.part.on_child(e.ChildExited(made.crew.spare.child, -9, "", None, False))
-    made.member.reconcile()
+    made.look()
     assert made.crew.spare is not None, "that one had come to its Run(...)"
 
 
@@ -250,7 +260,7 @@ def test_once_memory_was_enough_the_job_is_not_asked_any_more() -> None:
     for left in (9, 5):
         made.part.on_pressure(f"{left} MiB are left", left << 20)
     made.ctx.now = made.crew.pressed_until
-    made.member.attend(made.member.record, unwanted=False, short=False)
+    made.attend()
     made.part.on_pressure("9 MiB are left", 9 << 20)
     assert len([message for message in told(made) if isinstance(message, Pressed)]) == 1
 
@@ -258,10 +268,10 @@ def test_once_memory_was_enough_the_job_is_not_asked_any_more() -> None:
 def test_relief_does_without_spares() -> None:
     made = desk()
     made.settle()
-    made.member.reconcile()
+    made.look()
     assert made.crew.spare is not None
     made.member.record = JobRecord(JobId("job-1"), 1, SPEC.to_dict(), "digest", "running", relief=1)
-    made.member.reconcile()
+    made.look()
     assert made.crew.spare is None
 
 
@@ -309,6 +319,7 @@ def test_a_trainer_that_can_not_take_the_state_makes_room_for_one_that_can(spent
     place = made.settle()
     word = TrainerUnloaded(place.world.generation, "before the loop", spent)
     made.part.on_child(e.ChildSaid(made.trainer.child, word))
+    made.attend()
     assert the_fault(made).fault == "state_unavailable"
     assert (made.crew.trainer is not made.trainer) is spent
     assert (made.part.place is None) is spent
