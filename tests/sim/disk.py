@@ -202,6 +202,14 @@ class Disk:
                     self.keep(own.key, *name, row)
         return [(index, *row) for (_, index), row in own.files().items()]
 
+    def may_keep(self, key: Key, count: int, index: int, digest: str) -> bool:
+        """False for a shard of another state than the final one of that name: nothing final is
+        written over."""
+        final = self.finals.get(key)
+        if final is None:
+            return True
+        return final.count == count and final.shards[index].digest == digest
+
     def keep(self, key: Key, count: int, index: int, row: tuple[int, str]) -> None:
         """A shard that is durable at once: one that was copied from a peer."""
         if key not in self.finals:

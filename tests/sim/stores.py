@@ -87,6 +87,8 @@ class Stores:
             if not self.host.disk.takes_shards:
                 self.host.disk.refused.add(key)
                 return "no space left on device", ()
+            if not self.host.disk.may_keep(key, count, index, digest):
+                return f"shard {index} of step {step} is not of the checkpoint that is here", ()
             for node in sources[index]:
                 host = self.host.cluster.hosts[node]
                 if host.node is None or not self.host.cluster.network.connected(
