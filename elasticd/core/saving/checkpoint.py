@@ -11,7 +11,7 @@ from elasticd.core.saving.filing import Filing
 from elasticd.core.saving.testimony import Testimony
 from elasticd.core.words.shards import ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -54,9 +54,16 @@ class Checkpoint:
     """Nodes that were asked to copy what counts no more, and have not answered."""
     disputed: bool = False
     """The world that writes it has written something else than what a disk has of it already."""
-
+    gone_at: float | None = None
+    """Since when a shard that the manifest names is on no node of the view, in monotonic
+    seconds."""
     lost: bool = False
-    """Somebody had the last copy of a shard, and it is rotten."""
+    """Nobody has a shard any more: the last copy is rotten, or did not come back with its node."""
+    again: set[NodeId] = field(default_factory=set)
+    """Members of a world that began at this state and is to write it again, which have not said
+    yet that they have."""
+    again_in: Tag = NO_TAG
+    """That world."""
 
     def __post_init__(self) -> None:
         self.copies = ShardCopies(self.key.count)
@@ -103,6 +110,8 @@ class Checkpoint:
         self.pulling.discard(node)
         self.failed.pop(node, None)
         self.heard.add(node)
+        if written.generation == self.again_in:
+            self.again.discard(node)
         self.said.take(node, written, now)
         # With a manifest it is that one's model which counts, not the first writer's.
         agrees = self.said.agrees(written) and (
@@ -153,6 +162,7 @@ class Checkpoint:
     def hear(self, node: NodeId) -> None:
         """``node`` has written its shards, or will not."""
         self.heard.add(node)
+        self.again.discard(node)
 
     def pull(self, node: NodeId) -> None:
         """``node`` is asked to copy shards."""
@@ -175,6 +185,11 @@ class Checkpoint:
         """``node`` can't store its part."""
         self.hear(node)
         self.failed[node] = reason
+
+    def is_written_again(self, generation: Tag, members: Collection[NodeId]) -> None:
+        """A world begins at this state, and writes all of it."""
+        self.lost, self.gone_at = False, None
+        self.again, self.again_in = set(members), generation
 
     def rots(self, found: Iterable[tuple[int, NodeId]]) -> None:
         """These copies are not what they should be."""
@@ -219,6 +234,7 @@ class Checkpoint:
         self.copies.drop(node)
         self.filing.forget(node)
         self.heard.discard(node)
+        self.again.discard(node)
         self.pulling.discard(node)
         self.failed.pop(node, None)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words.records import View
 from elasticd.core.words.shards import PullShards
-from elasticd.types import Lineage, Point
-from tests.unit.core.saving.desk import LINE, STAMP, A, B, C, Desk
+from elasticd.types import Lineage, NodeId, Point, Tag
+from tests.unit.core.saving.desk import LINE, STAMP, A, B, C, Desk, world_of
 
 TEN = Point(LINE, 10, STAMP)
 
@@ -101,3 +102,42 @@ def test_lineages_of_unfinished_checkpoints_are_known_too() -> None:
     assert desk.made.survey.lineages() == frozenset()
     desk.wrote(A, 0)
     assert desk.made.survey.lineages() == {LINE}
+
+
+def stored_on(desk: Desk, *nodes: NodeId) -> None:
+    """Each has written its shard, and the others have the manifest; the last one not yet."""
+    for index, node in enumerate(nodes):
+        desk.wrote(node, index, count=len(nodes))
+    for node in nodes[:-1]:
+        desk.stored(node, count=len(nodes))
+
+
+def test_a_shard_that_did_not_come_back_with_its_node_is_lost_after_a_while() -> None:
+    """Simulator, seed 1795699552173: the job waited for it at its last step, for ever."""
+    desk = Desk(replicas=1)
+    stored_on(desk, A, B, C)
+    desk.made.on_view(View(Tag(2, A, "v"), (A, B)), [C])
+    desk.made.advance()
+    assert not desk.made.survey.lost(10), "it may have been started again, and come at once"
+    desk.later(min(desk.made.errands.deadlines(next(iter(desk.made.open.values())))) - 50.0)
+    assert desk.made.survey.lost(10) and not desk.made.survey.lost(9)
+    desk.wrote(C, 2, count=3)
+    assert not desk.made.survey.lost(10)
+
+
+def test_while_a_world_writes_a_state_again_nothing_of_it_is_lost() -> None:
+    desk = Desk(replicas=1)
+    stored_on(desk, A, B, C)
+    desk.made.on_view(View(Tag(2, A, "v"), (A, B)), [C])
+    desk.later(0.0)
+    desk.later(desk.ctx.timing.return_seconds)
+    assert desk.made.survey.lost(10)
+    again = replace(world_of(A, B), generation=Tag(3, A, "y"), step=10)
+    desk.made.enter(again)
+    desk.later(0.0)
+    desk.later(desk.ctx.timing.return_seconds + 1.0)
+    assert not desk.made.survey.lost(10), "they are writing it"
+    desk.wrote(A, 0, count=3, generation=again.generation)
+    desk.failed(B, count=3)
+    desk.later(0.0)
+    assert desk.made.survey.lost(10), "and now nobody does"
