@@ -28,7 +28,8 @@ from elasticd.ipc.chunks import ChunkPlan
 from elasticd.recovery import tree
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.children.test_reducer import World, free_ports
+from tests.children.test_reducer import World
+from tests.ports import free_ports
 
 MEGABYTE = 1 << 20
 GRAINS = 4

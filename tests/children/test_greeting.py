@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.children.test_reducer import PATIENCE_SECONDS, World, free_ports
+from tests.children.test_reducer import PATIENCE_SECONDS, World
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

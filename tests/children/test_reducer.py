@@ -31,6 +31,7 @@ from elasticd.ipc.frames import FrameSocket
 from elasticd.ipc.listening import has_let_in, is_listening
 from elasticd.recovery import tree
 from elasticd.types import NodeId, Range, Tag
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -193,16 +194,6 @@ class World:
         for pair in self.interrupts:
             for fd in pair:
                 os.close(fd)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Batch:

@@ -41,8 +41,9 @@ from tests.fuzz.frames import Frames
 from tests.fuzz.samples import NAMES, frames
 from tests.members import credentials, credentials_of
 
-SECONDS = 5.0
-"""A daemon that neither answers nor hangs up for so long is stuck."""
+SECONDS = 30.0
+"""A daemon that neither answers nor hangs up for so long is stuck; a busy disk may hold one up for
+seconds."""
 IDLERS = 40
 MIB = 1 << 20
 

@@ -205,7 +205,7 @@ def strike(watch: Watch, blow: Blow) -> bool:
         case "reducer":
             return cluster.kill_reducer(job, blow.rank % len(ranks)) is not None
         case "main":
-            step = watch.look()["step"]
+            step = watch.look().get("step", 0)  # nobody may have answered
             cluster.kill_node(ranks[0]["node"])
             deadline = time.monotonic() + RETURN_SECONDS
             while time.monotonic() < deadline:

@@ -94,6 +94,13 @@ def compile_kernels(folder: Path) -> Path:
     return cache
 
 
+def everything(folder: Path) -> list[Path]:
+    """All that is in it now, and itself. What goes meanwhile is left out."""
+    walked = os.walk(folder)
+    inside = (Path(at, name) for at, folders, files in walked for name in (*folders, *files))
+    return [folder, *sorted(inside)]
+
+
 class Cluster:
     """N nodes under one home, as a context manager: up at its start, down and clean at its end."""
 
@@ -203,7 +210,7 @@ class Cluster:
         left = [f"{one.role} {one.pid}" for one in sorted(self.seen, key=_pid) if one.alive]
         left += [f"process {pid}: {what}" for pid, what in _processes_of(self.home)]
         left += [f"port {name}" for name in self.addresses if _accepts(name)]
-        left += [f"temporary file {path}" for path in sorted(self.temporary.rglob("*"))]
+        left += [f"temporary file {path}" for path in everything(self.temporary)[1:]]
         return left
 
     @property

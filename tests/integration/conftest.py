@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.client.client import Client
 from elasticd.core.words.requests import CancelJob, ShowStatus
+from elasticd.errors import ElasticdError
 from elasticd.types import JobId
 from tests.integration.cluster import ENDED, Cluster, compile_kernels
 
 ARENA_NODES = 4
+HEAL_SECONDS = 30.0
+UNDISTURBED_TRIES = 3
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +43,11 @@ class Arena:
         self._cluster: Cluster | None = None
 
     def healed(self) -> Cluster:
-        """All nodes live, no job runs."""
+        """All nodes live and share a view, no job runs."""
         if self._cluster is not None:
             try:
                 self._heal(self._cluster)
-            except AssertionError:
+            except (AssertionError, ElasticdError):  # a daemon that doesn't answer, for one
                 self._cluster.down()
                 self._cluster = None
         if self._cluster is None:
@@ -58,12 +62,21 @@ class Arena:
         for job in jobs:
             if job["state"] not in ENDED:
                 cluster.client.change(CancelJob(JobId(job["id"])))  # it may have ended meanwhile
+        # Who lives may be outside after a link was cut: the next job would form without it.
+        cluster.wait_for("a view of all", lambda: _share_a_view(cluster), HEAL_SECONDS)
 
     def close(self) -> None:
         """End it; nothing of it may be left."""
         if self._cluster is not None:
             left = self._cluster.down()
             assert not left, left
+
+
+def _share_a_view(cluster: Cluster) -> bool:
+    """As every node's own daemon says."""
+    homes = [cluster.home / node for node in cluster.nodes]
+    views = [Client(home).request(ShowStatus())["view"] for home in homes]
+    return sorted(views[0]["members"]) == cluster.nodes and all(v == views[0] for v in views)
 
 
 @pytest.fixture(scope="session")
@@ -87,9 +100,15 @@ def undisturbed(arena: Arena) -> Callable[[str], str]:
 
     def digest(entrypoint: str) -> str:
         if entrypoint not in known:
-            cluster = arena.healed()
-            job = cluster.submit(entrypoint, world__max=1)
-            status = cluster.wait_end(job)
+            # A node that isn't heard for two seconds, since its disk is busy, is left out: a
+            # recovery, too, and no fault of what is tested. This run is what others are measured
+            # by, so it must be one in which there was none.
+            for _ in range(UNDISTURBED_TRIES):
+                cluster = arena.healed()
+                job = cluster.submit(entrypoint, world__max=1)
+                status = cluster.wait_end(job)
+                if status["recoveries"] == 0:
+                    break
             assert status["recoveries"] == 0, cluster.report("undisturbed?", job)
             cluster.check_ledger(job, status["steps"], cumulative=entrypoint == "high.py")
             known[entrypoint] = status["digest"]

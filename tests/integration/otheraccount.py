@@ -55,11 +55,6 @@ def as_other(probe: Callable[[], Any]) -> Any:
     return said["found"]
 
 
-def everything(folder: Path) -> list[Path]:
-    """All that is in it now, and itself."""
-    return [folder, *sorted(folder.rglob("*"))]
-
-
 def tried(paths: Sequence[Path], pids: Sequence[int]) -> Found:
     """What could be listed, read, written, connected to and signalled; to be called as the other
     account."""

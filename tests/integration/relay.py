@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from elasticd.settings.config import split_address
 from tests.integration.netns import NetCluster
+from tests.ports import free_ports
 
 _READ_BYTES = 64 * 1024
 
@@ -121,11 +121,7 @@ class RelayedCluster(NetCluster):
         super().__init__(folder, nodes, kernels, **settings)
 
     def _wire(self) -> None:
-        with contextlib.ExitStack() as held:
-            for node in self.nodes:
-                probe = held.enter_context(socket.socket())
-                probe.bind(("127.0.0.1", 0))
-                self._ports[node] = probe.getsockname()[1]
+        self._ports = dict(zip(self.nodes, free_ports(self.size), strict=True))
         for node in self.nodes:
             self._doors[node] = self.relays.open(self.listens(node))
 

@@ -49,6 +49,43 @@ def wait_event(cluster: Cluster, job: str, kind: str, count: int) -> None:
     )
 
 
+def whole_replicas(cluster: Cluster, job: str) -> int:
+    """As verify counts them: beside a slow node another one may have taken a copy, too."""
+    said = cluster.command("checkpoints", "verify", job)
+    found = re.match(r"([0-9]+) replicas of shards are as they were written, 0 are not", said)
+    assert found, said
+    return int(found[1])
+
+
+def spoil_together(cluster: Cluster, job: str, spoilt: dict[Path, bytes]) -> None:
+    """Write these over all replicas of one shard; returns when two nodes can't repair theirs.
+
+    A second after a change a node repairs its own from another: where we are held up between two
+    writes, from one that is not spoilt yet. Then all are spoilt once more.
+    """
+
+    def repaired() -> int:
+        return len(cluster.kinds(job, "checkpoint_repaired"))
+
+    for _ in range(5):
+        before = repaired()
+        for path, content in spoilt.items():
+            path.write_bytes(content)
+
+        def answered(before: int = before) -> str:
+            newest = dict[str, str]()
+            for event in cluster.events(job):
+                if event["kind"] in ("checkpoint_damaged", "checkpoint_repaired"):
+                    newest[event["node"]] = event["kind"]
+            if list(newest.values()).count("checkpoint_damaged") >= 2:
+                return "damaged"
+            return "repaired" if repaired() > before else ""
+
+        if cluster.wait_for("word of the spoilt replicas", answered) == "damaged":
+            return
+    raise AssertionError(cluster.report("one was repaired each time", job))
+
+
 def digest_of(path: Path) -> str:
     loaded: Any = mx.load(str(path))
     return model_digest(loaded)
@@ -56,31 +93,36 @@ def digest_of(path: Path) -> str:
 
 def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"world__max": 3, "train__steps": 30, "checkpoint__every_steps": 5}
-    job = cluster.submit("high.py", **settings)
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.01"], **settings)
     digest = cluster.wait_end(job)["digest"]
-    found = rows(cluster, job)
-    assert [row["step"] for row in found] == [20, 25, 30]
-    assert all(row["consistent"] and row["replicas"] == 2 for row in found)
+
+    def kept() -> list[dict[str, Any]] | None:
+        found = rows(cluster, job)
+        whole = [row for row in found if row["consistent"] and row["replicas"] == 2]
+        return found if len(found) == len(whole) == 3 else None
+
+    # A node may finish one, and remove what is spare, a moment after the job's end.
+    found = cluster.wait_for("three whole checkpoints", kept)
+    steps = [row["step"] for row in found]
+    # A slow disk has one skipped: then there is an older one.
+    assert steps[-1] == 30 and all(step % 5 == 0 for step in steps), steps
     assert found[-1]["digest"] == digest
-    said = cluster.command("checkpoints", "verify", job)
-    found_whole = re.match(r"([0-9]+) replicas of shards are as they were written, 0 are not", said)
-    # Beside a slow node another one may have taken a copy, too.
-    assert found_whole and int(found_whole[1]) >= 18, said
+    assert whole_replicas(cluster, job) >= 18
 
     out = tmp_path / "out.safetensors"
     cluster.command("checkpoints", "export", job, "--out", out, "--optimizer")
     assert digest_of(out) == digest
     said = json.loads(cluster.command(
         "checkpoints", "export", job, "--out", tmp_path / "set", "--shard-bytes", "1000",
-        "--step", "20", "--json",
+        "--step", str(steps[0]), "--json",
     ))  # fmt: skip
     assert said["digest"] == found[0]["digest"] and len(said["files"]) > 2
 
     dry = json.loads(
         cluster.command("checkpoints", "prune", job, "--keep", "1", "--dry-run", "--json")
     )
-    assert [row["step"] for row in dry["removed"]] == [20, 25]
-    assert len(rows(cluster, job)) == 3
+    assert [row["step"] for row in dry["removed"]] == steps[:-1]
+    assert [row["step"] for row in rows(cluster, job)] == steps
     cluster.command("checkpoints", "prune", job, "--keep", "0")
     assert [row["step"] for row in rows(cluster, job)] == [30]
 
@@ -89,12 +131,10 @@ def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None
     wait_event(cluster, job, "checkpoint_repaired", 1)
     replicas(cluster, job, 30)[1].unlink()
     wait_event(cluster, job, "checkpoint_repaired", 2)
-    assert "6 replicas" in cluster.command("checkpoints", "verify", job)
+    assert whole_replicas(cluster, job) >= 6
 
-    spoilt = [path for path in replicas(cluster, job, 30) if "shard-00000" in path.name]
-    for path in spoilt:
-        path.write_bytes(path.read_bytes()[:-1])
-    wait_event(cluster, job, "checkpoint_damaged", 2)
+    cut = [path for path in replicas(cluster, job, 30) if "shard-00000" in path.name]
+    spoil_together(cluster, job, {path: path.read_bytes()[:-1] for path in cut})
     done = cluster.run("checkpoints", "verify", job)
     assert done.returncode == 1 and "has the wrong size" in done.stdout
     assert cluster.run("checkpoints", "export", job, "--out", out).returncode == 2, "it is there"
@@ -198,11 +238,13 @@ def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_pa
         *replicas, total = [json.loads(line) for line in done.stdout.splitlines()]
         assert [frame for frame in replicas if not frame["ok"]] == [] and done.returncode == 0
         assert len(replicas) >= 4 * 3 * 2
+        # A slow disk may have one overtaken by the next, which alone is called consistent then.
+        never = [row["step"] for row in total.pop("never_completed")]
+        assert max(never, default=-1) < rows(cluster, job)[-1]["step"]
         assert total == {
             "verified": len(replicas),
             "damaged": 0,
             "silent": {},
-            "never_completed": [],
             "unreadable": [],
         }
 

@@ -54,9 +54,15 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
             jobs = {each["id"]: each["state"] for each in own.request(ShowStatus())["jobs"]}
             return jobs == {before: "finished", meanwhile: "finished"}
 
+        def told_events() -> bool:
+            jobs = (before, meanwhile)
+            return all(
+                cluster.events(job, "node-1") == cluster.events(job, "node-0") for job in jobs
+            )
+
         cluster.wait_for("the others tell it the jobs", told)
-        for job in (before, meanwhile):
-            assert cluster.events(job, "node-1") == cluster.events(job, "node-0")
+        # They have an exchange of their own, which nobody puts in order with that of the jobs.
+        cluster.wait_for("the others tell it the events", told_events)
         again = cluster.submit("high.py", at="node-1", train__steps=4)
         assert cluster.wait_end(again)["digest"] == digest
         assert "node-1" in cluster.kinds(again, "world_formed")[-1]["members"]

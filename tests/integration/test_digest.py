@@ -74,11 +74,11 @@ def test_begun_with_four_and_ended_with_one(
     cluster: Cluster, undisturbed: Undisturbed, script: str
 ) -> None:
     expected = undisturbed(script)
-    job = cluster.submit(script, job__args=["--pace-seconds", "0.02"])
-    for step, node in ((4, "node-3"), (10, "node-1"), (16, "node-0")):
+    job = cluster.submit(script, job__args=["--pace-seconds", "0.1"])
+    for step, node in ((3, "node-3"), (6, "node-1"), (9, "node-0")):
         cluster.wait_whole(job, step)
         cluster.kill_node(node)
-    status = cluster.wait_whole(job, 20)
+    status = cluster.wait_whole(job, 11)
     if status["ranks"]:
         assert [rank["node"] for rank in status["ranks"]] == ["node-2"]
     check(cluster, job, script, expected)

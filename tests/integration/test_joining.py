@@ -16,7 +16,7 @@ from elasticd.core.words.requests import ShowStatus
 from elasticd.shell.storage import papers
 from tests.integration.cluster import ELASTICCTL, Cluster
 from tests.integration.test_digest import check
-from tests.unit.shell.network.daemons import free_address
+from tests.ports import free_address
 
 pytestmark = pytest.mark.process
 

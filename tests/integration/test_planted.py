@@ -17,8 +17,8 @@ import pytest
 from elasticd.cli.submit import prepare
 from elasticd.shell.children.environment import OF_ITS_PYTHON, PASSED_ON
 from elasticd.shell.children.ownvariables import FILE_NAME
-from tests.integration.cluster import Cluster
-from tests.integration.otheraccount import NAME, as_other, everything, need_root, tried
+from tests.integration.cluster import Cluster, everything
+from tests.integration.otheraccount import NAME, as_other, need_root, tried
 
 pytestmark = pytest.mark.process
 

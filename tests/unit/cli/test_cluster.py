@@ -25,6 +25,7 @@ from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import tokens
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
+from tests.ports import free_ports
 from tests.unit.shell.control.welcoming import CLUSTER, NODE, PEER, Host
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -361,8 +362,8 @@ def test_where_a_node_listens(host: str, listen: str | None, running: bool, foun
 
 
 def test_a_port_that_is_free() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)):
         assert clusterhome.free_port("127.0.0.1", port) != port
     assert clusterhome.free_port("127.0.0.1", port) == port
     with pytest.raises(OperationError, match="can't listen on"):

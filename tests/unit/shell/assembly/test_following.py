@@ -13,7 +13,8 @@ import tenacity
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly.following import follow
 from elasticd.shell.network.dialling import FORGET_SECONDS
-from tests.unit.shell.network.daemons import Daemon, free_address
+from tests.ports import free_address
+from tests.unit.shell.network.daemons import Daemon
 
 
 def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of(

@@ -25,6 +25,7 @@ from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
 from tests.members import credentials
+from tests.ports import free_address
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 A, B, C, D = (NodeId(name) for name in "abcd")
@@ -54,12 +55,6 @@ class FakeFirewall:
 
     def clean(self, home: Path) -> list[str]:
         return []
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Side:

@@ -22,6 +22,7 @@ from elasticd.shell.network.tasks import cancel
 from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 from tests.members import credentials
+from tests.ports import free_address
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -30,12 +31,6 @@ async def until(true: Callable[[], object]) -> None:
     """For states that nobody announces; the fixture bounds the time."""
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(0.002)
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Daemon:

@@ -14,10 +14,10 @@ from elasticd.ipc.frames import encode
 from elasticd.shell.network import transfer
 from elasticd.types import NodeId
 from tests.members import credentials
+from tests.ports import free_address
 from tests.unit.shell.network.daemons import (
     Daemon,
     Run,
-    free_address,
     nameless,
     running,
     until,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from elasticd.errors import OperationError
+from tests.ports import free_address
 from tests.unit.shell.network.daemons import (
     Daemon,
     Run,
-    free_address,
     running,
     shake,
     until,

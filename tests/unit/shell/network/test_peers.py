@@ -19,12 +19,12 @@ from elasticd.shell.network.peers import MAX_QUEUED_BYTES
 from elasticd.shell.storage import papers
 from elasticd.types import NodeId
 from tests.members import credentials, member
+from tests.ports import free_address
 from tests.unit.shell.network.daemons import (
     Cable,
     Daemon,
     RawPeer,
     Run,
-    free_address,
     running,
     serving,
     shake,
