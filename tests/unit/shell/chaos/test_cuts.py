@@ -25,9 +25,12 @@ from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
 from tests.members import credentials
+from tests.unit.shell.network.daemons import free_address
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 A, B, C, D = (NodeId(name) for name in "abcd")
+CUT_SECONDS = 3.0
+"""Enough to look at a cut before it ends, on a busy machine too."""
 
 
 class FakeFirewall:
@@ -54,12 +57,6 @@ class FakeFirewall:
 
     def clean(self, home: Path) -> list[str]:
         return []
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Side:
@@ -97,10 +94,10 @@ def test_drop_names_both_connections_and_ends(run: Run, tmp_path: Path) -> None:
         await b.peers.start()
         await a.until(lambda: a.peers.connected() == [B])
         await b.until(lambda: b.peers.connected() == [A])
-        cut = await a.cutter.prepare(B, "drop", 0.3)
+        cut = await a.cutter.prepare(B, "drop", CUT_SECONDS)
         with pytest.raises(OperationError, match="cut already"):
-            await a.cutter.prepare(B, "drop", 0.3)
-        holding = asyncio.create_task(a.cutter.hold(cut, 0.3))
+            await a.cutter.prepare(B, "drop", CUT_SECONDS)
+        holding = asyncio.create_task(a.cutter.hold(cut, CUT_SECONDS))
         while not any(a.firewall.open_cuts.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         flows = list(a.firewall.open_cuts.values())
@@ -125,8 +122,8 @@ def test_close_hangs_up_and_lets_nobody_in_until_it_ends(run: Run, tmp_path: Pat
         await a.peers.start()
         await b.peers.start()
         await a.until(lambda: a.peers.connected() == [B])
-        cut = await a.cutter.prepare(B, "close", 0.5)
-        holding = asyncio.create_task(a.cutter.hold(cut, 0.5))
+        cut = await a.cutter.prepare(B, "close", CUT_SECONDS)
+        holding = asyncio.create_task(a.cutter.hold(cut, CUT_SECONDS))
         await a.until(lambda: a.peers.connected() == [])
         await b.until(lambda: b.peers.connected() == [])
         assert not holding.done()

@@ -14,6 +14,7 @@ from typing import Any
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.settings.config import split_address
+from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.network import transfer
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
@@ -32,10 +33,18 @@ async def until(true: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
+_claimed: list[ClaimedPort] = []
+
+
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """To be bound later: nobody else gets it before :func:`let_ports_go`."""
+    _claimed.append(claim_port("127.0.0.1"))
+    return f"127.0.0.1:{_claimed[-1].port}"
+
+
+def let_ports_go() -> None:
+    while _claimed:
+        _claimed.pop().close()
 
 
 class Daemon:
