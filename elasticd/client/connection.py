@@ -151,8 +151,9 @@ class Connection:
         return NoDaemonError(f"the daemon at {self._path.parent} doesn't answer ({why})")
 
 
-def probe(path: Path, seconds: float = PROBE_SECONDS) -> dict[str, Any]:
-    """The ``status`` of the daemon at one socket.
+def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:
+    """The ``status`` of the daemon at one socket, which is to come within ``seconds`` (None:
+    :data:`PROBE_SECONDS`).
 
     A stopped daemon still accepts connections, so only an answer proves that one is there.
 
@@ -161,7 +162,7 @@ def probe(path: Path, seconds: float = PROBE_SECONDS) -> dict[str, Any]:
     """
     with Connection(path) as connection:
         connection.send(REQUESTS.encode(ShowStatus(ended=0)))
-        return connection.answer(seconds)
+        return connection.answer(PROBE_SECONDS if seconds is None else seconds)
 
 
 def _checked(frame: dict[str, Any]) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class DaemonLink:
         self.introduce: Callable[[Resume], None] = lambda resume: resume([])
         self._connection = connection
         self._dead_man = DeadMan()
+        self._arming = threading.Lock()
+        """Whoever arms the dead-man, so that nobody does once the link is closed."""
         self._switching = threading.Lock()
         self._closed = threading.Event()
 
@@ -113,7 +115,9 @@ class DaemonLink:
         return FROM_ANY_CHILD.encode(ChildHello(own.nonce, os.getpid(), own.role, NEWEST))
 
     def _arm(self) -> None:
-        self._dead_man.arm(self.settings.grace_seconds)
+        with self._arming:
+            if not self._closed.is_set():
+                self._dead_man.arm(self.settings.grace_seconds)
 
     def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
         """Send one frame, with copies of ``fds``. False, and nothing sent, if the daemon has
@@ -143,8 +147,7 @@ class DaemonLink:
                 if not self._find_successor():
                     return
                 continue
-            if not self._closed.is_set():
-                self._arm()
+            self._arm()
             if not TO_ANY_CHILD.knows(received[0]):
                 yield received
 
@@ -179,7 +182,8 @@ class DaemonLink:
 
     def close(self) -> None:
         """Disarm the dead-man and close the connection."""
-        self._closed.set()
-        self._dead_man.arm(0)
+        with self._arming:
+            self._closed.set()
+            self._dead_man.arm(0)
         with self._switching:
             self._connection.close()

@@ -31,8 +31,8 @@ Answer = Callable[[dict[str, Any]], Iterable[Message]]
 class FakeDaemon:
     """Answers each request of ``HOME/control.sock`` from a table of canned answers.
 
-    ``answers`` maps the name of a request to what is sent back: one message, a list of them, or a
-    function of the request. After the frames of a list the connection closes.
+    ``answers`` maps the name of a request to what is sent back: one message, several of them, or a
+    function of the request. After the frames of several the connection closes.
     """
 
     def __init__(self, home: Path, answers: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class FakeDaemon:
                 self._receive_archive(frames, request["archive_bytes"])
             answer = self.answers[request["do"]]
             answer = answer(request) if callable(answer) else answer
-            for message in answer if isinstance(answer, list) else [answer]:
+            for message in [answer] if isinstance(answer, Mapping) else answer:
                 frames.send(message)
                 if "path" in message:
                     frames.receive()  # the client has read that file

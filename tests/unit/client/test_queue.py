@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elasticd.archive import Archive
+from elasticd.client import connection
 from elasticd.client.client import Client
 from elasticd.client.queue import Submission
 from elasticd.errors import NoDaemonError, OperationError
@@ -23,6 +24,12 @@ SPEC = JobSpec.from_dict(
 )
 STATUS: dict[str, Any] = {"jobs": []}
 NAMED = "byte-lm-7-k3f9"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of several daemons is asked, however late a busy machine answers."""
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 60.0)
 
 
 def packed() -> Archive:

@@ -76,16 +76,16 @@ def test_a_child_says_hello_and_outlives_its_daemon(tmp_path: Path) -> None:
     hello = {
         "t": "hello", "nonce": "ab", "pid": os.getpid(), "role": "trainer", "version": NEWEST,
     }  # fmt: skip
+    link = DaemonLink.connect(settings)
     try:
-        link = DaemonLink.connect(settings)
         link.introduce = lambda resume: resume([{"t": "here"}])
         thread = threading.Thread(target=lambda: seen.extend(link.messages()))
         thread.start()
         connection, said = daemon.accept()
         assert said == hello
-        assert 29 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+        assert 20 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
         reader, writer = os.pipe()
-        signal.setitimer(signal.ITIMER_REAL, 20)
+        signal.setitimer(signal.ITIMER_REAL, 20)  # so that more is left only if it is armed again
         connection.send({"t": "alive"})
         connection.send({"t": "world"}, [reader])
         connection._socket.sendall(b"\0\0")  # it dies in the middle of a frame
@@ -95,7 +95,7 @@ def test_a_child_says_hello_and_outlives_its_daemon(tmp_path: Path) -> None:
         connection, said = successor.accept()
         assert said == hello
         assert read(connection) == {"t": "here"}
-        assert 29 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+        assert 20 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
         assert link.send({"t": "progress"}) is True
         assert read(connection) == {"t": "progress"}
         link.say_goodbye(3)
@@ -111,7 +111,34 @@ def test_a_child_says_hello_and_outlives_its_daemon(tmp_path: Path) -> None:
         connection.close()
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        link.close()  # or its dead-man ends this process later
+
+
+def test_a_link_that_closes_while_a_frame_arrives_leaves_no_dead_man(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(tmp_path)
+    link = DaemonLink.connect(ChildSettings(str(daemon.path), "ab", "trainer", 30.0, {}))
+    connection, _ = daemon.accept()
+    armed: list[float] = []
+    closes = threading.Thread(target=link.close)
+
+    def arm(seconds: float) -> None:
+        if seconds:
+            closes.start()
+            closes.join(0.2)  # in vain: it has to wait
+        armed.append(seconds)
+
+    monkeypatch.setattr(link._dead_man, "arm", arm)
+    try:
+        connection.send({"t": "alive"})
+        assert list(link.messages()) == []
+        closes.join(20)
+        assert armed == [30.0, 0]
+    finally:
+        monkeypatch.undo()
+        link.close()
+        connection.close()
 
 
 def test_connecting_aside_leaves_the_working_folder_alone(tmp_path: Path) -> None:

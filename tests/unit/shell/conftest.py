@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-BOUND_SECONDS = 10.0
-"""No wait of these tests is longer; passing takes milliseconds."""
+BOUND_SECONDS = 60.0
+"""No wait of these tests is longer; passing takes milliseconds, unless the machine is busy."""
 
 
 @pytest.fixture

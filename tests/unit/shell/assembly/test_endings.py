@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from elasticd.shell.assembly import endings
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.children.server import Child
 from tests.unit.shell.hungdisk import HungDisk
@@ -32,7 +35,11 @@ class Node:
             await asyncio.sleep(0)
 
 
-def test_the_loop_turns_while_the_disk_is_looked_at(run: Run) -> None:
+def test_the_loop_turns_while_the_disk_is_looked_at(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "PROBE_SECONDS", 60.0)  # it answers, however busy the machine is
+
     async def main() -> None:
         error = OSError(28, "No space left on device")
         node = Node(error)

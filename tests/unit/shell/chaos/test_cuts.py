@@ -29,6 +29,8 @@ from tests.ports import free_address
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 A, B, C, D = (NodeId(name) for name in "abcd")
+CUT_SECONDS = 3.0
+"""Enough to look at a cut before it ends, on a busy machine too."""
 
 
 class FakeFirewall:
@@ -92,10 +94,10 @@ def test_drop_names_both_connections_and_ends(run: Run, tmp_path: Path) -> None:
         await b.peers.start()
         await a.until(lambda: a.peers.connected() == [B])
         await b.until(lambda: b.peers.connected() == [A])
-        cut = await a.cutter.prepare(B, "drop", 0.3)
+        cut = await a.cutter.prepare(B, "drop", CUT_SECONDS)
         with pytest.raises(OperationError, match="cut already"):
-            await a.cutter.prepare(B, "drop", 0.3)
-        holding = asyncio.create_task(a.cutter.hold(cut, 0.3))
+            await a.cutter.prepare(B, "drop", CUT_SECONDS)
+        holding = asyncio.create_task(a.cutter.hold(cut, CUT_SECONDS))
         while not any(a.firewall.open_cuts.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         flows = list(a.firewall.open_cuts.values())
@@ -120,8 +122,8 @@ def test_close_hangs_up_and_lets_nobody_in_until_it_ends(run: Run, tmp_path: Pat
         await a.peers.start()
         await b.peers.start()
         await a.until(lambda: a.peers.connected() == [B])
-        cut = await a.cutter.prepare(B, "close", 0.5)
-        holding = asyncio.create_task(a.cutter.hold(cut, 0.5))
+        cut = await a.cutter.prepare(B, "close", CUT_SECONDS)
+        holding = asyncio.create_task(a.cutter.hold(cut, CUT_SECONDS))
         await a.until(lambda: a.peers.connected() == [])
         await b.until(lambda: b.peers.connected() == [])
         assert not holding.done()

@@ -208,7 +208,7 @@ time.sleep(60)
             started = asyncio.get_running_loop().time()
             os.kill(child.pid, signal.SIGKILL)  # from outside: only the leader
             assert await child.wait() == -signal.SIGKILL
-            assert asyncio.get_running_loop().time() - started < 1.0
+            assert asyncio.get_running_loop().time() - started < 5.0
             await asyncio.to_thread(_gone, worker)
 
     run(main())

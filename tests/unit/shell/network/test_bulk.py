@@ -118,7 +118,7 @@ def test_what_is_got_ready_for_long_is_waited_for(
     through: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "WAITS_SECONDS", 0.05)
-    monkeypatch.setattr(transfer, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(transfer, "IDLE_SECONDS", 2.0)
 
     async def main() -> None:
         b = Daemon("b")
@@ -132,7 +132,7 @@ def test_what_is_got_ready_for_long_is_waited_for(
             if through:
                 address, request = b.address, relayed("c", "state")
             fetched = asyncio.ensure_future(a.peers.fetch(address, request, sink))
-            assert not (await asyncio.wait([fetched], timeout=3 * transfer.IDLE_SECONDS))[0]
+            assert not (await asyncio.wait([fetched], timeout=1.5 * transfer.IDLE_SECONDS))[0]
             c.ready.set()
             assert await fetched == 5
             assert os.pread(sink, 10, 0) == b"12345"

@@ -162,7 +162,10 @@ def test_papers_of_two_nodes_are_mixed_up(home: Path, change: dict[str, Any], re
         authority.check(mixed)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.sampled_from(["authority.pem", "node.pem", "node.key"]), st.data())
 def test_a_bit_that_rots_is_noticed_or_means_nothing(
     home: Path, name: str, data: st.DataObject

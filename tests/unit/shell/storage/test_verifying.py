@@ -25,13 +25,21 @@ class Disk:
 
     def __init__(self) -> None:
         self.may, self.begun = threading.Event(), 0
+        self.found = threading.Event()
+        """It has read something, which is not told before it may."""
         self._found: Iterator[bytes] = iter((b"whole", b"rotten", b"rotten"))
 
     def read(self, question: VerifyStored) -> bytes:
         self.begun += 1
         found = next(self._found)
+        self.found.set()
         self.may.wait(20)
         return found
+
+    def let(self) -> None:
+        """What was begun comes first, also if its thread is slow."""
+        assert self.found.wait(20)
+        self.may.set()
 
 
 def test_what_somebody_has_given_up_does_not_answer_who_asks_later() -> None:
@@ -39,7 +47,7 @@ def test_what_somebody_has_given_up_does_not_answer_who_asks_later() -> None:
         disk = Disk()
         served = Verifications(disk.read, answer_seconds=0.0)
         assert await served.answer(ONE) == RUNNING_ANSWER
-        disk.may.set()
+        disk.let()
         served.answer_seconds = 20.0
         assert await served.answer(OTHER) == b"rotten"
         assert disk.begun == 2
@@ -54,7 +62,7 @@ def test_what_nobody_asks_for_again_is_forgotten() -> None:
         disk = Disk()
         served = Verifications(disk.read, answer_seconds=0.0, forget_seconds=0.0)
         assert await served.answer(ONE) == RUNNING_ANSWER
-        disk.may.set()
+        disk.let()
         later = asyncio.Event()
         asyncio.get_running_loop().call_later(0.001, later.set)
         await later.wait()  # timers of the loop come in their order
@@ -101,7 +109,7 @@ def test_one_that_is_broken_off_asks_no_more_and_keeps_no_thread() -> None:
         threads = threading.active_count()
         work = asyncio.create_task(reader.verify(NodeId("b"), ONE.job, ONE.step, ONE.stamp, 0))
         await asyncio.wait_for(asked.wait(), 5)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads  # others may end meanwhile
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work

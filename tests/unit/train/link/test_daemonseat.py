@@ -34,6 +34,7 @@ from elasticd.core.words.children import (
     TrainerPrepared,
     TrainerProbed,
     TrainerProgress,
+    TrainerStops,
     WritePlan,
 )
 from elasticd.errors import GenerationLost, ProtocolError
@@ -73,11 +74,15 @@ class FakeLink:
         self.said: list[FromTrainer] = []
         self.takes = threading.Event()
         self.takes.set()
+        self.stops = threading.Event()
+        """It was said that the trainer stops."""
         self.introduce: Callable[[Any], None] = lambda resume: None
 
     def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
         assert self.takes.wait(WAIT_SECONDS)
         self.said.append(FROM_TRAINER.decode(dict(message)))
+        if isinstance(self.said[-1], TrainerStops):
+            self.stops.set()
         return True
 
 
@@ -205,7 +210,7 @@ def test_a_freeze_is_answered_while_the_training_thread_is_busy(
 
 
 @pytest.mark.parametrize("waits", ["files", "finish", "halt", "stop"])
-def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, waits: str) -> None:
+def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, link: FakeLink, waits: str) -> None:
     tell(seat, world(OLD, size=1))
     here = taken(seat)
     tell(seat, HaltAt(OLD, 0))
@@ -217,6 +222,8 @@ def test_a_freeze_wakes_a_thread_that_waits(seat: DaemonSeat, waits: str) -> Non
         "stop": lambda: seat.stop(POINT, "enough"),
     }
     with beside(work[waits]) as results:
+        if waits == "stop":  # it may stop only in a world
+            assert link.stops.wait(WAIT_SECONDS)
         tell(seat, FreezeTrainer(1))
     (result,) = results
     assert isinstance(result, GenerationLost) if waits == "files" else not result

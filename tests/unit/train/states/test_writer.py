@@ -252,23 +252,24 @@ def test_a_wait_is_bounded_unless_the_checkpoint_is_a_must(
     tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "MAX_STALL_SECONDS", 0.0)
-    began = threading.Event()
+    updating, waited = threading.current_thread(), threading.Event()
 
     def clock() -> float:
-        began.set()
+        if threading.current_thread() is not updating:  # the first slice comes after this
+            assert waited.wait(WAIT)
         return next(times)
 
     times = count(0.0)  # two threads ask it
     writer = CheckpointWriter(heard.send, heard.notes.update, clock)
-    big = snapshot_of(10, 20 << 20)
-    writer.submit(Task(world_of(tmp_path), big, 0.0, "slices"))
-    assert began.wait(WAIT)
-    writer.make_room(lambda: None)
+    state = snapshot_of(10)
+    writer.submit(Task(world_of(tmp_path), state, 0.0, "slices"))
+    writer.make_room(waited.set)
     said = heard.next()
     assert (said["t"], said["step"]) == ("checkpoint_skipped", 10)
-    writer.submit(Task(world_of(tmp_path), replace(big), 0.0, "slices", must=True))
-    writer.make_room(lambda: None)
-    assert heard.next()["t"] == "shards"
+    waited.clear()
+    writer.submit(Task(world_of(tmp_path), replace(state), 0.0, "slices", must=True))
+    writer.make_room(waited.set)
+    assert waited.is_set() and heard.next()["t"] == "shards"
 
 
 def test_the_mode_follows_the_memory_unless_it_is_chosen() -> None:
