@@ -20,7 +20,8 @@ from tests.ports import free_ports
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 SECRET, ANOTHER = b"known to the ranks of one world.", b"known to the ranks of some other"
-GREET_SECONDS = 0.5
+SHORT_SECONDS = 0.5
+"""The patience of who is to lose it."""
 
 
 class Attacked(World):
@@ -38,7 +39,8 @@ class Attacked(World):
         self._bring_up(free_ports(self.size))
 
     def told(self, rank: int) -> dict[str, Any]:
-        return {"secret": SECRET, "greet_seconds": GREET_SECONDS}
+        loses = rank == self.victim and self.says is not None and len(self.says) < 32
+        return {"secret": SECRET, "greet_seconds": SHORT_SECONDS if loses else PATIENCE_SECONDS}
 
     def _await_listening(self, rank: int, port: int) -> None:
         if rank > self.victim and rank == self.size - 1:

@@ -36,6 +36,7 @@ from tests.ports import free_ports
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 PATIENCE_SECONDS = 30.0
+NOTICE_SECONDS = 15.0
 LATE_SECONDS = 0.8
 GENERATION = Tag(7, NodeId("node-0"), "c0ffee")
 Vector = NDArray[np.float32]
@@ -355,11 +356,14 @@ def test_a_killed_reducer_is_seen_by_its_own_trainer_at_once(
         assert seen.get(timeout=PATIENCE_SECONDS)[0] == -1  # a step was reduced
         world.reducers[1].kill()
         killed = monotonic()
-        while (event := seen.get(timeout=PATIENCE_SECONDS))[0] != 1:
-            pass
-        assert event[1] - killed < 1
-        for rank in (0, 2):
-            world.reducers[rank].kill()
+        try:
+            while (event := seen.get(timeout=PATIENCE_SECONDS))[0] != 1:
+                pass
+            # It may have computed when that happened; one that doesn't see it waits for ever.
+            assert event[1] - killed < NOTICE_SECONDS
+        finally:
+            for rank in (0, 2):
+                world.reducers[rank].kill()
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)

@@ -209,7 +209,8 @@ def test_a_job_from_beginning_to_end(tmp_path: Path) -> None:
             shards.append(child.wait("shards", step=STEPS))
         last = shards[-1]
         assert [shard["index"] for shard in last["shards"]] == [0, 1]
-        assert last["stall_seconds"] < last["write_seconds"] < WAIT_SECONDS
+        assert 0 <= last["stall_seconds"] < WAIT_SECONDS
+        assert 0 < last["write_seconds"] < WAIT_SECONDS
         name = f"{STEPS:08d}-{finished['stamp'][:12]}.partial"
         files = sorted((tmp_path / "checkpoints" / name).iterdir())
         assert [file.stat().st_size for file in files] == [s["bytes"] for s in last["shards"]]
@@ -294,7 +295,8 @@ def test_a_freeze_before_the_verdict_is_answered(tmp_path: Path) -> None:
         child.send("world", **world(2, 0, stamp, "keep", tmp_path))
         child.wait("probe", generation=[2, "n", "x"])
         child.send("exact", generation=[2, "n", "x"], exact=False, reason="mixed chips")
-        child.wait("progress", committed=1)
+        while not child.wait("progress")["committed"]:
+            pass  # which one is told first is chance
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def run_on(
             # It runs on, but not to its end: nodes may be slow, and the blow is to find it alive.
             hold.until(min(blow.step + ROOM, last))
             time.sleep(blow.after_seconds)
-            before = watch.look().get("generation")
+            before = watch.until(blow.step).get("generation")
             if strike(watch, blow):
                 struck.append(str(blow))
                 _creep(watch, hold, range(blow.step + 1, last + 1), before)
@@ -194,18 +194,25 @@ def _creep(watch: Watch, hold: Hold, steps: range, before: object) -> None:
 
 
 def strike(watch: Watch, blow: Blow) -> bool:
-    """Kill what the blow names, bring nodes back; whether anything was there to be killed."""
-    cluster, job = watch.cluster, watch.job
-    ranks = watch.look().get("ranks", [])
-    if not ranks:
-        return False
+    """Kill what the blow names, bring nodes back; False if the job has ended before."""
+    while (status := watch.look()).get("state") not in ENDED:
+        with contextlib.suppress(NoDaemonError, OperationError, ProtocolError):  # none answers now
+            if status.get("ranks") and _strike(watch, blow, status):
+                return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _strike(watch: Watch, blow: Blow, status: Mapping[str, Any]) -> bool:
+    """Whether it was there to be killed."""
+    cluster, job, ranks = watch.cluster, watch.job, status["ranks"]
     match blow.kind:
         case "trainer":
             return cluster.kill_trainer(job, blow.rank % len(ranks)) is not None
         case "reducer":
             return cluster.kill_reducer(job, blow.rank % len(ranks)) is not None
         case "main":
-            step = watch.look().get("step", 0)  # nobody may have answered
+            step = status["step"]
             cluster.kill_node(ranks[0]["node"])
             deadline = time.monotonic() + RETURN_SECONDS
             while time.monotonic() < deadline:

@@ -312,8 +312,11 @@ def _ip(*words: str) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError(str(error)) from error
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -7,11 +7,11 @@ it draws, too; ``make soak SOAK=gallery`` runs all.
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.commit import commit
 from tests.gallery.alone import judge_alone, run_alone
 from tests.gallery.blows import Kind, draw, draw_all
 from tests.gallery.cards import cards
@@ -32,16 +32,8 @@ DRAWN = 12
 """So many of the others in ``make deep``."""
 
 
-def _commit() -> str:
-    """What is checked out; without git it is always the same."""
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    return found.stdout.strip() or "no commit"
-
-
 CARDS = cards()
-COMMIT = _commit()
+COMMIT = commit()
 OTHERS = random.Random(COMMIT).sample(sorted(CARDS.keys() - KILLED.keys()), DRAWN)
 
 

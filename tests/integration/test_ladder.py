@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from elasticd.core.leading.patience import FLOOR_SECONDS
+from elasticd.core.words.requests import StrikeRank
+from elasticd.types import JobId
 from tests.integration import memorygroup
 from tests.integration.cluster import STEPS, Cluster
 from tests.integration.memorygroup import Hog, MemoryGroup
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
 SLOW = ["--pace-seconds", "0.01"]
-SLOWER = ["--pace-seconds", "0.05"]
+SLOWER = ["--pace-seconds", "0.2"]
+"""For what a command strikes, which takes seconds to start on a busy machine."""
+SLOWEST = ["--pace-seconds", "0.5"]
 MIB = 1 << 20
 DEEP = pytest.mark.deep  # test_recovery.py has the same fault
 
@@ -56,7 +60,7 @@ def test_chaos(
 ) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOWER)
-    before = cluster.wait_whole(job, 5)
+    before = cluster.wait_whole(job, 3)
     strike(cluster, what, job, 1, process)
     check(cluster, job, "high.py", expected)
     found = the_fault(cluster, job, fault)
@@ -74,7 +78,7 @@ def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: U
     cluster.wait_whole(job, 3)
     before = cluster.status(job)["ranks"]
     slow = before[2]["node"]
-    cluster.command("chaos", "slow", job, "--rank", "2", "--seconds", "30")
+    cluster.client.request(StrikeRank("slow", JobId(job), 2, seconds=30.0))
 
     def moved() -> int | None:
         ranks = {rank["node"]: rank for rank in cluster.status(job)["ranks"]}
@@ -89,7 +93,7 @@ def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: U
 
 def test_chaos_on_what_there_is_not(cluster: Cluster) -> None:
     assert cluster.run("chaos", "kill", "nothing", "--rank", "0").returncode == 1
-    job = cluster.submit("high.py", job__args=SLOWER)
+    job = cluster.submit("high.py", job__args=SLOWEST)
     cluster.wait_whole(job, 1)
     assert cluster.run("chaos", "kill", job, "--rank", "77").returncode == 1
     assert cluster.run("chaos", "melt", job, "--rank", "0").returncode == 2
@@ -122,7 +126,7 @@ def test_a_crash_for_want_of_memory(cluster: Cluster, undisturbed: Undisturbed) 
         pytest.skip("only Linux can limit a running process's memory")
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOWER)
-    cluster.wait_whole(job, 5)
+    cluster.wait_whole(job, 3)
     strike(cluster, "oom", job, 1)
     check(cluster, job, "high.py", expected)
     found = the_fault(cluster, job, "oom")
@@ -157,10 +161,11 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     cluster.wait_end(plain)
     curve = {line["step"]: line["loss"] for line in cluster.ledger(plain)}
 
-    arguments = [*SLOW, "--sample-bytes", str(24 * MIB)]
+    arguments = ["--pace-seconds", "0.04", "--sample-bytes", str(24 * MIB)]
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 8)
     limit_memory(cluster, before["ranks"][1]["pid"], 60 * MIB)
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     found = cluster.faults(job)
     assert {e["fault"] for e in found} == {"oom"}, cluster.report("other faults", job)
@@ -190,12 +195,14 @@ def group() -> Iterator[MemoryGroup]:
 
 
 def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: MemoryGroup) -> None:
-    job = cluster.submit("ladder.py", job__args=SLOW, world__max=2, recovery__spare="none")
-    before = cluster.wait_whole(job, 5)
+    pace = ["--pace-seconds", "0.04"]
+    job = cluster.submit("ladder.py", job__args=pace, world__max=2, recovery__spare="none")
+    before = cluster.wait_whole(job, 3)
     pid = before["ranks"][1]["pid"]
     group.add(pid)
-    cluster.wait_step(job, before["step"] + 12)  # its daemon has seen where it is now
+    cluster.wait_step(job, before["step"] + 4)  # its daemon has seen where it is now
     assert group.exhaust(pid)
+    cluster.hurry(job)
     cluster.wait_end(job)
     found = the_fault(cluster, job, "oom")
     assert "the kernel killed for want of memory" in found["reason"]
@@ -304,11 +311,13 @@ def test_the_odd_one_out_takes_the_others_state(
     """It has added to sums before: nothing of them is left where all go back."""
     job = cluster.submit("ladder.py", world__max=3)
     expected = cluster.wait_end(job)["digest"]
-    arguments = [*SLOW, "--trouble", "drift", "--at", "22", "--folder", str(tmp_path)]
+    arguments = ["--pace-seconds", "0.05", "--trouble", "drift", "--at", "22"]
+    arguments += ["--folder", str(tmp_path)]
     settings: dict[str, Any] = {"recovery__verify_every": 4, "world__max": 3}
     settings["recovery__on_divergence"] = policy
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 5)
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     found = the_fault(cluster, job, "divergence")
     assert found["node"] == before["ranks"][1]["node"], cluster.report("another node", job)

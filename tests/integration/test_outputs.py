@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -18,6 +19,13 @@ def steps(path: Path) -> list[int]:
     return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
+def has(path: Path, step: int) -> bool:
+    """Whether a step's line is in a copy, which may be replaced by the next one meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return step in steps(path)
+    return False
+
+
 def main_of(cluster: Cluster, job: str) -> str:
     ranks = cluster.wait_for("a world", lambda: cluster.status(job)["ranks"])
     node: str = ranks[0]["node"]
@@ -31,7 +39,7 @@ def await_copies(cluster: Cluster, job: str, main: str, step: int, nodes: int = 
         pattern = f"node-*/outputs/{job}/[0-9]*[0-9]/files/history.jsonl"
         found = [path for path in cluster.home.glob(pattern) if main not in path.parts]
         # The copy before may still be there: a node counts once.
-        have = {path.relative_to(cluster.home).parts[0] for path in found if step in steps(path)}
+        have = {path.relative_to(cluster.home).parts[0] for path in found if has(path, step)}
         return len(have) >= nodes
 
     cluster.wait_for(f"copies of step {step}", look)

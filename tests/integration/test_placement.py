@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ def found(cluster: Cluster, job: str, node: str = "node-*") -> list[Manifest]:
     """The manifests on the disks of final checkpoints, by step; the nodes that name them agree."""
     known: dict[int, Manifest] = {}
     for path in cluster.home.glob(f"{node}/checkpoints/{job}/*/manifest.msgpack"):
-        one = manifest.decode(path.read_bytes(), str(path))
-        assert known.setdefault(one.step, one) == one
+        with contextlib.suppress(FileNotFoundError):  # it is removed meanwhile
+            one = manifest.decode(path.read_bytes(), str(path))
+            assert known.setdefault(one.step, one) == one
     return [known[step] for step in sorted(known)]
 
 

@@ -13,7 +13,19 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.02"]
+SLOW = ["--pace-seconds", "0.08"]
+ALONE = ["--pace-seconds", "0.02"]
+"""For a world of one, which fetches all samples of a step."""
+
+
+def wait_stored(cluster: Cluster, job: str) -> None:
+    """Until the world is whole, and a checkpoint of a later step than the first is stored."""
+    cluster.wait_whole(job, 10)
+
+    def stored() -> bool:
+        return any(event["step"] >= 10 for event in cluster.kinds(job, "checkpoint_committed"))
+
+    cluster.wait_for("a checkpoint", stored)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +80,7 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
 ) -> None:
     expected = undisturbed("low.py")
     job = cluster.submit("low.py", job__args=SLOW)
-    cluster.wait_whole(job, 24)
+    wait_stored(cluster, job)
     assert len(cluster.kill_trainers(job)) == 4
     cluster.hurry(job)
     status = cluster.wait_end(job)
@@ -84,7 +96,7 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
 ) -> None:
     """Shards are kept on another node too, so that the node itself may go."""
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", world__max=1, job__args=SLOW)
+    job = cluster.submit("high.py", world__max=1, job__args=ALONE)
     (rank,) = cluster.wait_whole(job, 24)["ranks"]
     if process == "trainer":
         assert cluster.kill_trainer(job, 0) == rank["pid"]
@@ -100,7 +112,7 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
 def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOW)
-    cluster.wait_whole(job, 24)
+    wait_stored(cluster, job)
     cluster.kill_nodes(cluster.nodes)
     assert cluster.leftovers() == []
     cluster.revive()

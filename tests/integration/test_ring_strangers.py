@@ -18,7 +18,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="it looks for ports in Linux's way"),
 ]
 
-PACE = ["--pace-seconds", "0.05"]
+PACE = ["--pace-seconds", "0.1"]
+USUAL, MOST = 3, 10
+"""So many reducers are killed, and at most so many if no stranger was quick enough until then."""
 
 
 def reducers(cluster: Cluster) -> Callable[[], list[int]]:
@@ -35,11 +37,13 @@ def disturbed(cluster: Cluster, stranger: Stranger) -> str:
     """A job of three, whose rings a stranger takes links of as they come up."""
     with stranger:
         job = cluster.submit("high.py", job__args=PACE, world__max=3)
-        for step in (2, 6, 10):
-            cluster.wait_whole(job, step)
-            if len(stranger.taken) < stranger.rings or not told(cluster, job):
-                cluster.kill_reducer(job, stranger.dice.randrange(3))
-                cluster.wait_step(job, step + 1)
+        step = cluster.wait_whole(job, 1)["step"]
+        for number in range(MOST):
+            enough = number >= USUAL or len(stranger.taken) >= stranger.rings
+            if enough and told(cluster, job):
+                break
+            cluster.kill_reducer(job, stranger.dice.randrange(3))
+            step = cluster.wait_whole(job, step + 1)["step"]
         cluster.hurry(job)
         cluster.wait_end(job)
     return job

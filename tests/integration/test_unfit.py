@@ -16,7 +16,8 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.08"]
+SLOW = ["--pace-seconds", "0.3"]
+"""Commands run meanwhile, which take seconds to start on a busy machine."""
 
 
 @contextmanager

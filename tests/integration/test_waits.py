@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.client.client import Client
+from elasticd.core.words.requests import ShutDown
+from elasticd.errors import NoDaemonError
 from tests.integration import watchful
-from tests.integration.cluster import JOBS, Cluster
+from tests.integration.cluster import JOBS, WAIT_SECONDS, Cluster
 
 pytestmark = pytest.mark.process
 
@@ -41,5 +45,11 @@ def test_the_loop_waits_for_nothing(
         cluster.command("disk")
         cluster.command("checkpoints", "list", written)
         cluster.command("forget", written)
+        daemons = [cluster.processes(node)[0] for node in cluster.nodes]
+        for home in homes:
+            with contextlib.suppress(NoDaemonError):  # it may end before it has answered
+                Client(home, WAIT_SECONDS).request(ShutDown())
+        # Only one that ends by itself says what it has waited for.
+        cluster.wait_for("their ends", lambda: not any(one.alive for one in daemons))
     found = {home.name: json.loads((home / watchful.FILE_NAME).read_text()) for home in homes}
     assert found == {home.name: {} for home in homes}
