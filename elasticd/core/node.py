@@ -141,8 +141,7 @@ class Node:
         """Take in one event and return what is to be done, in order."""
         ctx = self.ctx
         ctx.begin(now, self._wall())
-        late = self.liveness.detector.running(now, self.due)
-        self.members.late(late)
+        self.members.late(late := self.liveness.detector.running(now, self.due))
         if self.views.wake(late):
             self._park()
         self.due = inf
@@ -347,8 +346,7 @@ class Node:
 
     def _maybe_adopt(self) -> None:
         """Go on with the children of the daemon before us once all have said how they are."""
-        later = self.members.take_over(self.records)
-        if later is None:
+        if (later := self.members.take_over(self.records)) is None:
             return
         for event in later:
             self._take(event)

@@ -84,10 +84,7 @@ class Elastic:
 
     @property
     def wants_reducer(self) -> bool:
-        """While a world forms, or its first step runs, a starting spare would only take the
-        processor from it; unless our reducer has ended, and the next world needs one."""
-        place = self.place
-        return not self.crew.done and (place is None or place.settled or place.is_broken)
+        return not self.crew.done and (self.place is None or self.place.wants_reducer)
 
     @property
     def is_asked(self) -> bool:

@@ -85,9 +85,10 @@ class Place:
         return self.engine.child if self.engine is not None else None
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the process that does the collectives has ended."""
-        return self.engine is not None and self.engine.child is None
+    def wants_reducer(self) -> bool:
+        """Whether the next world's may be started. While a world forms, or its first step runs, it
+        would only take the processor from it, unless ours has ended."""
+        return self.settled or (self.engine is not None and self.engine.child is None)
 
     @property
     def _complete(self) -> bool:
