@@ -95,8 +95,8 @@ class Checkpoints:
         self.shelf.drop(lambda one: not self.descent.has(one.key.point))
         for one in self.open.values():
             same = (one.step, one.stamp) == (world.step, world.stamp)
-            if same and one.manifest is not None and world.checkpointed < world.step:
-                one.is_written_again(world.generation, world.members)
+            if same and world.checkpointed < world.step:
+                one.write_again()
         base = self._of_manifest(world.manifest) if world.manifest is not None else None
         if base is not None and self.newest is None:
             self.shelf.promote(base)

@@ -76,8 +76,8 @@ class Fitness:
         return [u.node for u in self.entries if u.out and u.looping and u.step >= step]
 
     def second_chances(self, step: int) -> frozenset[NodeId]:
-        """Those that were left out before ``step`` was committed: what was wrong may have passed,
-        and without them the job would end."""
+        """Those that were left out before ``step`` was committed, or for one odd result: what was
+        wrong may have passed, and without them the job would end."""
         return frozenset(u.node for u in self.entries if u.has_another_chance(step))
 
     @property

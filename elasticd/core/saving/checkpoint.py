@@ -11,7 +11,7 @@ from elasticd.core.saving.filing import Filing
 from elasticd.core.saving.testimony import Testimony
 from elasticd.core.words.shards import ManifestStored, ShardsFailed, ShardsWritten
 from elasticd.settings.job import JobSpec
-from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag
+from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -59,11 +59,8 @@ class Checkpoint:
     seconds."""
     lost: bool = False
     """Nobody has a shard any more: the last copy is rotten, or did not come back with its node."""
-    again: set[NodeId] = field(default_factory=set)
-    """Members of a world that began at this state and is to write it again, which have not said
-    yet that they have."""
-    again_in: Tag = NO_TAG
-    """That world."""
+    is_coming: bool = False
+    """A world began at this state, and writes all of it again."""
 
     def __post_init__(self) -> None:
         self.copies = ShardCopies(self.key.count)
@@ -110,8 +107,6 @@ class Checkpoint:
         self.pulling.discard(node)
         self.failed.pop(node, None)
         self.heard.add(node)
-        if written.generation == self.again_in:
-            self.again.discard(node)
         self.said.take(node, written, now)
         # With a manifest it is that one's model which counts, not the first writer's.
         agrees = self.said.agrees(written) and (
@@ -162,7 +157,6 @@ class Checkpoint:
     def hear(self, node: NodeId) -> None:
         """``node`` has written its shards, or will not."""
         self.heard.add(node)
-        self.again.discard(node)
 
     def pull(self, node: NodeId) -> None:
         """``node`` is asked to copy shards."""
@@ -186,10 +180,21 @@ class Checkpoint:
         self.hear(node)
         self.failed[node] = reason
 
-    def is_written_again(self, generation: Tag, members: Collection[NodeId]) -> None:
+    def write_again(self) -> None:
         """A world begins at this state, and writes all of it."""
-        self.lost, self.gone_at = False, None
-        self.again, self.again_in = set(members), generation
+        self.lost, self.gone_at, self.is_coming = False, None, True
+
+    def look_for_shards(self, now: float, back_seconds: float, coming_seconds: float) -> None:
+        """Give a shard up that no node of the view has: after so long if a node may be back with
+        it, or if somebody is about to write or to copy it."""
+        if self.complete:
+            self.lost, self.gone_at, self.is_coming = False, None, False
+        elif self.manifest is None:
+            self.gone_at = None
+        else:
+            self.gone_at = now if self.gone_at is None else self.gone_at
+            wait = coming_seconds if self.is_coming or self.pulling else back_seconds
+            self.lost = self.lost or now >= self.gone_at + wait
 
     def rots(self, found: Iterable[tuple[int, NodeId]]) -> None:
         """These copies are not what they should be."""
@@ -234,7 +239,6 @@ class Checkpoint:
         self.copies.drop(node)
         self.filing.forget(node)
         self.heard.discard(node)
-        self.again.discard(node)
         self.pulling.discard(node)
         self.failed.pop(node, None)
 

@@ -113,25 +113,12 @@ class Errands:
         late = self.replicas.writing(checkpoint) if now >= checkpoint.began + limit else []
         for node in late:
             self.do_without(checkpoint, node, f"it has not written its shards in {limit:g} s")
-        self._look_for_shards(checkpoint)
+        checkpoint.look_for_shards(now, self._back_seconds, limit)
         if self.replicas.durable(checkpoint):
             return
         for node, at in sorted(checkpoint.unanswered()):
             if now >= at + limit:
                 self.do_without(checkpoint, node, f"it has not stored the manifest in {limit:g} s")
-
-    def _look_for_shards(self, checkpoint: Checkpoint) -> None:
-        """Give a shard up that no node of the view has, and that none is about to have."""
-        if checkpoint.manifest is None or checkpoint.complete:
-            checkpoint.gone_at = None
-        elif checkpoint.gone_at is None:
-            checkpoint.gone_at = self.ctx.now
-        elif self.ctx.now >= self._given_up_at(checkpoint, checkpoint.gone_at):
-            checkpoint.lost = True
-
-    def _given_up_at(self, checkpoint: Checkpoint, gone_at: float) -> float:
-        timing, coming = self.ctx.timing, checkpoint.again or checkpoint.pulling
-        return gone_at + (timing.write_seconds if coming else timing.return_seconds)
 
     def deadlines(self, checkpoint: Checkpoint) -> list[float]:
         """When to look at it again though nothing was heard."""
@@ -139,7 +126,7 @@ class Errands:
         writing = replicas.writing(checkpoint)
         times = [checkpoint.began + limit] if writing else []
         if checkpoint.gone_at is not None and not checkpoint.lost:
-            times.append(self._given_up_at(checkpoint, checkpoint.gone_at))
+            times += [checkpoint.gone_at + wait for wait in (self._back_seconds, limit)]
         if not replicas.durable(checkpoint):
             times += [at + limit for _, at in checkpoint.unanswered()]
             times += checkpoint.filing.again.values()
@@ -147,6 +134,11 @@ class Errands:
         if short and not (checkpoint.pulling or writing) and replicas.able(checkpoint):
             times.append(self.retry_at)
         return times
+
+    @property
+    def _back_seconds(self) -> float:
+        """A daemon that is back says what it has once its children have spoken."""
+        return self.ctx.timing.return_seconds + self.ctx.timing.holding_seconds
 
     def _later(self) -> float:
         return self.ctx.now + self.ctx.timing.retry_seconds

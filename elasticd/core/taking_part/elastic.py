@@ -8,7 +8,7 @@ leader's decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,6 +19,7 @@ from elasticd.core.taking_part import hearing
 from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
+from elasticd.core.taking_part.looking import Look
 from elasticd.core.taking_part.place import Place, reducer_end
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.takeover import take_over
@@ -50,8 +51,7 @@ class Elastic:
     spec: JobSpec
     reports: Reports
     reducers: SpareReducers
-    look_again: Callable[[], None]
-    """Something may be started now: the member knows whether the job is to run here."""
+    look: Look
     crew: Crew
     answers: Answers
     place: Place | None = None
@@ -129,7 +129,7 @@ class Elastic:
         """Our trainer is of no more use, and a new one is."""
         self.crew.discharge(why)
         self._without_trainer(why)
-        self.look_again()
+        self.look.again()
 
     def _without_trainer(self, why: str) -> None:
         self._leave(why)
@@ -183,7 +183,10 @@ class Elastic:
         self.answer()
 
     def answer(self) -> None:
-        """Answer a freeze once the trainer has said what it holds and a warm reducer is there."""
+        """Answer a freeze once the trainer has said what it holds and a warm reducer is there. Not
+        while a spare may be about to take the trainer's place."""
+        if self.look.due:
+            return
         if holding := self.answers.ready(self.reducers.warm(), self.crew.trainer):
             self.reports.tell(holding)
 
@@ -277,7 +280,7 @@ class Elastic:
                 self.crew.kill_stopped(trainer, seconds)
             case e.ChildExited(_, status, tail) if trainer is self.crew.spare:
                 if self.crew.spare_ended(status, tail):
-                    self.look_again()
+                    self.look.again()
             case e.ChildExited():
                 self._trainer_exited(trainer, event)
             case _:
@@ -305,8 +308,7 @@ class Elastic:
         if self.fatal or self.failing is not None:
             self.reports.report()
         else:
-            self.look_again()
-            self.answer()
+            self.look.again()
 
     def on_reducer_ready(self) -> None:
         self.answer()
@@ -338,7 +340,7 @@ class Elastic:
         if self.place is not None:
             self.place.tick()
         if self.crew.due(let_go):
-            self.look_again()
+            self.look.again()
 
     def deadlines(self, let_go: bool) -> list[float]:
         placed = self.place.deadlines() if self.place is not None else []

@@ -7,6 +7,7 @@ from typing import Protocol, assert_never
 from elasticd.core.context import Context
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
+from elasticd.core.taking_part.looking import Look
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.retelling import (
@@ -66,14 +67,13 @@ class Listener(Protocol):
     answers: Answers
     place: Place | None
     failing: Failing | None
+    look: Look
 
     def fails(self, failing: Failing) -> None: ...
 
     def answer(self) -> None: ...
 
     def replace(self, why: str) -> None: ...
-
-    def look_again(self) -> None: ...
 
 
 def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
@@ -203,7 +203,7 @@ def _trains(us: Listener, said: TrainerProgress) -> None:
     progress, place = progress_for_leader(us.reports.job, said), us.place
     us.reports.trains(progress)
     if place is not None and place.settles(progress.committed):
-        us.look_again()
+        us.look.again()
 
 
 def _not_finite(us: Listener, said: TrainerNotFinite, world: World) -> None:

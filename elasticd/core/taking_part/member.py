@@ -17,6 +17,7 @@ from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.elastic import Elastic
+from elasticd.core.taking_part.looking import Look
 from elasticd.core.taking_part.part import Part
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.words.effects import EnsureArchive, FetchShards, ShardsFetched
@@ -56,8 +57,7 @@ class Member:
     short: bool = True
     """Too few nodes are known to be there: nothing is started until there are more. Of a job that
     goes on with children of a daemon before us nothing is known at first."""
-    looks: bool = False
-    """Something may have to be started or ended: to be seen to once the event is taken in."""
+    look: Look = field(default_factory=Look)
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
 
@@ -66,7 +66,7 @@ class Member:
         self.reports = reports = Reports(ctx, job, self._status)
         reports.begin_anew(fitness.turn_of(self.record.unfit, ctx.me))
         crew, answers = Crew(ctx, job), Answers(ctx, job)
-        self.part = Elastic(ctx, spec, reports, self.reducers, self.look_again, crew, answers)
+        self.part = Elastic(ctx, spec, reports, self.reducers, self.look, crew, answers)
 
     @property
     def world(self) -> World | None:
@@ -103,19 +103,16 @@ class Member:
             self.reports.begin_anew(turn)
             self.part.renew("the node is tried again")
             self.reports.report()
-        self.looks = self.looks or news
+        if news:
+            self.look.again()
         self._look()
         self._tick()
         self._look()
 
-    def look_again(self) -> None:
-        """Something may be started, once it is known who is there after this event."""
-        self.looks = True
-
     def _look(self) -> None:
-        if self.looks:
-            self.looks = False
+        if self.look.take():
             self._reconcile()
+            self.part.answer()
 
     def _reconcile(self) -> None:
         """Bring the children in line with the job's record."""
@@ -268,7 +265,7 @@ class Member:
         self.archive = "ready" if ok else "failed"
         self.archive_at = self.ctx.now + self.ctx.timing.retry_seconds
         self.no_archive = "" if ok else f"the job's files could not be brought here: {reason}"
-        self.look_again()
+        self.look.again()
         self.reports.report()
 
     # --- time -------------------------------------------------------------------------------------
@@ -280,7 +277,7 @@ class Member:
             self.reports.report()
         if self.archive == "failed" and now >= self.archive_at:
             self.archive = "wanted"
-            self.look_again()
+            self.look.again()
 
     def deadlines(self) -> list[float]:
         times = self.part.deadlines(self.let_go)

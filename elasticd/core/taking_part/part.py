@@ -94,6 +94,9 @@ class Part(Protocol):
 
     def on_freeze(self, freeze: Freeze) -> None: ...
 
+    def answer(self) -> None:
+        """Answer a freeze, if we can now."""
+
     def on_form(self, form: Form) -> None: ...
 
     def on_order(self, order: ToPart) -> None:

@@ -130,14 +130,20 @@ def test_while_a_world_writes_a_state_again_nothing_of_it_is_lost() -> None:
     stored_on(desk, A, B, C)
     desk.made.on_view(View(Tag(2, A, "v"), (A, B)), [C])
     desk.later(0.0)
-    desk.later(desk.ctx.timing.return_seconds)
+    desk.later(10.0)
     assert desk.made.survey.lost(10)
     again = replace(world_of(A, B), generation=Tag(3, A, "y"), step=10)
     desk.made.enter(again)
     desk.later(0.0)
-    desk.later(desk.ctx.timing.return_seconds + 1.0)
-    assert not desk.made.survey.lost(10), "they are writing it"
-    desk.wrote(A, 0, count=3, generation=again.generation)
-    desk.failed(B, count=3)
+    desk.failed(A, count=3)
+    desk.later(10.0)
+    assert not desk.made.survey.lost(10), "they are writing it, or try again on a full disk"
+    desk.later(desk.ctx.timing.write_seconds)
+    assert desk.made.survey.lost(10), "not once more before that"
+    desk.wrote(A, 0, 2, count=3, generation=again.generation)
+    assert not desk.made.survey.lost(10)
+    desk.made.on_view(View(Tag(3, A, "v"), (B, C)), [A])
     desk.later(0.0)
-    assert desk.made.survey.lost(10), "and now nobody does"
+    assert not desk.made.survey.lost(10), "it is looked for anew"
+    desk.later(10.0)
+    assert desk.made.survey.lost(10)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.children import TrainerAtRun
 from elasticd.core.words.records import Path
 from elasticd.core.words.shards import PullShards, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Discharge, Fault, Holding, MemberStatus, Report
@@ -107,6 +108,24 @@ def test_nothing_is_started_before_it_is_known_who_is_there() -> None:
     assert post.done(e.StartTrainer) == []
     post.attend()
     assert len(post.done(e.StartTrainer)) == 1
+
+
+def test_a_freeze_that_comes_with_the_trainers_end_is_answered_by_the_spare() -> None:
+    """Its leader may be on this node, and ask before the event is taken in."""
+    post = Post()
+    child = post.enter(WORLD)
+    post.progress(child, WORLD, WORLD.step + 1)
+    post.attend()
+    spare = post.started(spare=True)
+    post.says(spare, TrainerAtRun({}))
+    post.warm()
+    post.member.part.on_child(e.ChildExited(child, -9, ""))
+    post.freeze()
+    assert post.told(Holding) == []
+    post.attend()
+    (holding,) = post.told(Holding)
+    assert holding.able and holding.point is None
+    assert post.member.part.owns(spare)
 
 
 # --- nodes that are not to train ------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Desk:
 
     def look(self) -> None:
         """Something may be started."""
-        self.member.look_again()
+        self.member.look.again()
         self.attend()
 
     def settle(
