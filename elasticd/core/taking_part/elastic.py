@@ -19,7 +19,7 @@ from elasticd.core.taking_part import hearing
 from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
-from elasticd.core.taking_part.looking import Look
+from elasticd.core.taking_part.looking import SecondLook
 from elasticd.core.taking_part.place import Place, reducer_end
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.takeover import take_over
@@ -51,7 +51,7 @@ class Elastic:
     spec: JobSpec
     reports: Reports
     reducers: SpareReducers
-    look: Look
+    look: SecondLook
     crew: Crew
     answers: Answers
     place: Place | None = None

@@ -7,7 +7,7 @@ from typing import Protocol, assert_never
 from elasticd.core.context import Context
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
-from elasticd.core.taking_part.looking import Look
+from elasticd.core.taking_part.looking import SecondLook
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.retelling import (
@@ -67,7 +67,7 @@ class Listener(Protocol):
     answers: Answers
     place: Place | None
     failing: Failing | None
-    look: Look
+    look: SecondLook
 
     def fails(self, failing: Failing) -> None: ...
 

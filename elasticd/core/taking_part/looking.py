@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Look:
+class SecondLook:
     """Of one job. Before an event is taken in it isn't known who is there."""
 
     due: bool = False

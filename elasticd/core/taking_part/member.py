@@ -17,7 +17,7 @@ from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.elastic import Elastic
-from elasticd.core.taking_part.looking import Look
+from elasticd.core.taking_part.looking import SecondLook
 from elasticd.core.taking_part.part import Part
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.words.effects import EnsureArchive, FetchShards, ShardsFetched
@@ -57,7 +57,7 @@ class Member:
     short: bool = True
     """Too few nodes are known to be there: nothing is started until there are more. Of a job that
     goes on with children of a daemon before us nothing is known at first."""
-    look: Look = field(default_factory=Look)
+    look: SecondLook = field(default_factory=SecondLook)
     let_go: bool = False
     """The world runs without us, and our trainer has ended."""
 

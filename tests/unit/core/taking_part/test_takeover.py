@@ -12,7 +12,7 @@ from elasticd.core.taking_part.adoption import AdoptedReducer, AdoptedTrainer
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.elastic import Elastic
-from elasticd.core.taking_part.looking import Look
+from elasticd.core.taking_part.looking import SecondLook
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.words.children import ReducerHere, RunScript, TrainerHere
 from elasticd.core.words.effects import Leftover, TellTrainer
@@ -40,7 +40,7 @@ def part() -> Elastic:
     reports.world = replace(EMPTY, members=(LEADER, ME), sources=("keep",) * 2, hosts=("h",) * 2)
     reducers = SpareReducers(ctx)
     crew, answers = Crew(ctx, EMPTY.job), Answers(ctx, EMPTY.job)
-    return Elastic(ctx, SPEC, reports, reducers, Look(), crew, answers)
+    return Elastic(ctx, SPEC, reports, reducers, SecondLook(), crew, answers)
 
 
 def test_a_trainer_and_its_reducer_go_on_in_the_newest_world(part: Elastic) -> None:
