@@ -45,11 +45,12 @@ async def mind(table: PeerTable) -> None:
 def _judge(peer: PeerRun, now: float, late: bool) -> None:
     peer.settled = now - peer.announced_at >= SETTLE_SECONDS
     every = PING_SECONDS if len(peer.addresses) > 1 else SELDOM_PING_SECONDS
-    for wire in list(peer.wires.values()):
+    wires = list(peer.wires.values())
+    for wire in wires:
         if late:
             wire.forgive()
-        elif len(peer.wires) > 1:
-            wire.judge(now)
+        elif len(wires) > 1:
+            wire.judge(now, wires)
         if peer.announced and wire.due(now, every):
             wire.writer.write(encode(CONNECTION.encode(Ping(wire.ping(now)))))
 

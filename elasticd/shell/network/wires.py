@@ -7,7 +7,7 @@ and of now: minder.py does the sending.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -19,7 +19,8 @@ PING_SECONDS = 0.15
 """Between pings to a peer with several addresses; to others it is SELDOM_PING_SECONDS."""
 SELDOM_PING_SECONDS = 2.0
 SICK_SECONDS = 0.45
-"""An address that leaves a ping open for so long carries nothing while there is a better one."""
+"""An address that leaves a ping open for so long, while another one answers, carries nothing. Where
+none does the peer is busy, or gone: that is for its heartbeats to say."""
 PROOF_SECONDS = 1.0
 """It is used again after it has answered steadily for so long, doubling with each loss."""
 LONGEST_PROOF_SECONDS = 30.0
@@ -39,6 +40,10 @@ class Wire:
     _open: dict[int, float] = field(default_factory=dict)
     """Pings that are not answered yet, and when they went."""
     _pinged_at: float = -inf
+    _answered: float = -inf
+    """When the newest ping went that was answered."""
+    _outlived: tuple[float, float] = (inf, inf)
+    """When our oldest open ping went, and since when another address has answered a later one."""
     _steady_since: float = inf
 
     @property
@@ -63,22 +68,33 @@ class Wire:
             return
         for each in [each for each in self._open if each <= number]:
             del self._open[each]
+        self._answered = max(self._answered, sent)
         last = self.round_trip_seconds
         self.round_trip_seconds = last + (now - sent - last) / 8 if last else now - sent
         if self._steady_since == inf:
             self._steady_since = now
 
-    def judge(self, now: float) -> None:
-        """Fall sick, or be well again."""
+    def judge(self, now: float, others: Iterable[Wire]) -> None:
+        """Fall sick, or be well again. ``others``: to the same peer."""
         oldest = min(self._open.values(), default=inf)
+        outlived = self._is_outlived(now, oldest, others)
         if now - oldest >= SICK_SECONDS:
             self._steady_since = inf
-            if not self.sick:
+            if outlived and not self.sick:
                 self.sick = True
                 self.losses += 1
         elif self.sick:
             proof = min(PROOF_SECONDS * 2 ** (self.losses - 1), LONGEST_PROOF_SECONDS)
             self.sick = now - self._steady_since < proof
+
+    def _is_outlived(self, now: float, oldest: float, others: Iterable[Wire]) -> bool:
+        """Whether another address answers, and not just since now: a peer that was busy answers on
+        all of them, one after the other."""
+        if not any(other is not self and other._answered >= oldest for other in others):
+            self._outlived = (inf, inf)
+        elif self._outlived[0] != oldest:
+            self._outlived = (oldest, now)
+        return now - self._outlived[1] >= PING_SECONDS / 2
 
     def forgive(self) -> None:
         """We did not run ourselves: what is open says nothing."""

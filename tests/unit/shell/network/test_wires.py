@@ -16,8 +16,16 @@ def answered(one: Wire, since: float, until: float) -> None:
     now = since
     while now < until:
         one.pong(now + 0.002, one.ping(now))
-        one.judge(now + 0.002)
+        one.judge(now + 0.002, [one])
         now += 0.15
+
+
+def judge(one: Wire, now: float) -> None:
+    """While another address of the peer answers all the time."""
+    other = wire("10.0.1.2:7070")
+    other.pong(now, other.ping(now))
+    one.judge(now - 0.1, [one, other])
+    one.judge(now, [one, other])
 
 
 def test_an_address_that_leaves_pings_open_is_sick() -> None:
@@ -25,9 +33,9 @@ def test_an_address_that_leaves_pings_open_is_sick() -> None:
     answered(one, 0.0, 3.0)
     assert not one.sick and 0.001 < one.round_trip_seconds < 0.003
     one.ping(3.0)
-    one.judge(3.0 + SICK_SECONDS - 0.01)
+    judge(one, 3.0 + SICK_SECONDS - 0.01)
     assert not one.sick
-    one.judge(3.0 + SICK_SECONDS)
+    judge(one, 3.0 + SICK_SECONDS)
     assert one.sick
 
 
@@ -36,7 +44,7 @@ def test_it_is_well_again_after_a_proof_that_doubles() -> None:
     now, proofs = 0.0, list[float]()
     for _ in range(7):
         one.ping(now)
-        one.judge(now + 1.0)
+        judge(one, now + 1.0)
         assert one.sick
         back = now = now + 1.0
         while one.sick:
@@ -51,7 +59,7 @@ def test_a_late_answer_ends_every_question_before_it() -> None:
     one = wire()
     numbers = [one.ping(0.1 * n) for n in range(3)]
     one.pong(0.3, numbers[2])
-    one.judge(10.0)
+    judge(one, 10.0)
     assert not one.sick
     one.pong(0.4, 999)
 
@@ -60,8 +68,39 @@ def test_what_we_did_not_read_says_nothing() -> None:
     one = wire()
     one.ping(0.0)
     one.forgive()
-    one.judge(10.0)
+    judge(one, 10.0)
     assert not one.sick
+
+
+def test_where_no_address_answers_it_is_the_peer_that_is_busy() -> None:
+    both = [wire("10.0.0.2:7070"), wire("10.0.1.2:7070")]
+    for one in both:
+        answered(one, 0.0, 3.0)
+    pings = [[one.ping(3.0 + 0.15 * n) for n in range(8)] for one in both]
+    for n in range(1, 8):
+        for one in both:
+            one.judge(3.0 + 0.15 * n, both)
+    assert not any(one.sick for one in both)
+    # It answers again, on one of them a moment before it does on the other.
+    both[0].pong(4.05, pings[0][-1])
+    for one in both:
+        one.judge(4.06, both)
+    both[1].pong(4.07, pings[1][-1])
+    for one in both:
+        one.judge(4.21, both)
+    assert not any(one.sick for one in both)
+
+
+def test_the_one_that_still_does_not_answer_is_sick() -> None:
+    both = [wire("10.0.0.2:7070"), wire("10.0.1.2:7070")]
+    pings = [[one.ping(0.15 * n) for n in range(8)] for one in both]
+    for one in both:
+        one.judge(1.05, both)
+    both[0].pong(1.06, pings[0][-1])
+    for now in (1.2, 1.35):
+        for one in both:
+            one.judge(now, both)
+    assert [one.sick for one in both] == [False, True]
 
 
 def test_the_first_address_that_is_well_is_taken() -> None:
