@@ -30,6 +30,7 @@ PARKED_SECONDS = 15.0
 MAX_RECOVERIES = 15
 """Without a step between."""
 RETURN_SECONDS = 10.0
+STRIKE_SECONDS = 10.0
 CREEP_SECONDS = 1.0
 LAST_STEPS = 3
 """Behind the last blow, with all nodes."""
@@ -194,8 +195,10 @@ def _creep(watch: Watch, hold: Hold, steps: range, before: object) -> None:
 
 
 def strike(watch: Watch, blow: Blow) -> bool:
-    """Kill what the blow names, bring nodes back; False if the job has ended before."""
-    while (status := watch.look()).get("state") not in ENDED:
+    """Kill what the blow names, bring nodes back; False if the job has ended before, or there is
+    nothing of that kind: a world of one has no reducer, and none joins it while it is held."""
+    deadline = time.monotonic() + STRIKE_SECONDS
+    while (status := watch.look()).get("state") not in ENDED and time.monotonic() < deadline:
         with contextlib.suppress(NoDaemonError, OperationError, ProtocolError):  # none answers now
             if status.get("ranks") and _strike(watch, blow, status):
                 return True
