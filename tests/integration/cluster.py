@@ -413,12 +413,15 @@ class Cluster:
 
     def ledger(self, job: str) -> Iterator[dict[str, Any]]:
         """The lines that the job's ranks wrote after each step, on all nodes."""
-        for folder in node_homes(self.home):
-            for path in sorted((folder / "output" / job).glob("ledger-*.jsonl")):
-                for line in path.read_text().splitlines():
-                    # A process that was killed may have left half a line.
-                    with contextlib.suppress(ValueError):
-                        yield json.loads(line)
+        for path in sorted(self.home.glob(f"*/ledgers/{job}/*.jsonl")):
+            for line in path.read_text().splitlines():
+                # A process that was killed may have left half a line.
+                with contextlib.suppress(ValueError):
+                    yield json.loads(line)
+
+    def writers(self, job: str) -> set[int]:
+        """The processes that wrote them."""
+        return {int(path.stem) for path in self.home.glob(f"*/ledgers/{job}/*.jsonl")}
 
     def check_ledger(self, job: str, steps: int, cumulative: bool) -> None:
         """Every sample of every step is in the applied reductions exactly once, on every rank.

@@ -181,8 +181,7 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     cluster.check_ledger(job, 40, cumulative=True)
     for line in cluster.ledger(job):
         assert line["loss"] == pytest.approx(curve[line["step"]], rel=1e-4)
-    writers = {path.name for path in (cluster.home).glob(f"*/output/{job}/ledger-*.jsonl")}
-    assert len(writers) == 2, "a trainer was replaced"
+    assert len(cluster.writers(job)) == 2, "a trainer was replaced"
 
 
 @pytest.fixture
@@ -262,8 +261,7 @@ def test_memory_is_given_back_before_it_runs_out(
     assert f"on {node} " in found[0]["reason"]
     assert cluster.faults(job) == [], cluster.report("memory ran out", job)
     assert cluster.kinds(job, "batch_shrunk") == [] and group.kills == 0
-    writers = {path.name for path in cluster.home.glob(f"*/output/{job}/ledger-*.jsonl")}
-    assert writers == {f"ledger-{rank['pid']}.jsonl" for rank in before["ranks"]}, "in place"
+    assert cluster.writers(job) == {rank["pid"] for rank in before["ranks"]}, "in place"
 
 
 # The script's own trouble.
@@ -317,6 +315,7 @@ def test_the_odd_one_out_takes_the_others_state(
     settings["recovery__on_divergence"] = policy
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 5)
+    cluster.wait_for("a fault", lambda: cluster.faults(job))
     cluster.hurry(job)
     status = cluster.wait_end(job)
     found = the_fault(cluster, job, "divergence")
@@ -325,14 +324,17 @@ def test_the_odd_one_out_takes_the_others_state(
     assert status["step"] == status["digest_step"] == STEPS and expected
     (ended,) = cluster.kinds(job, "recovery_finished")
     lost = [event["reason"] for event in cluster.kinds(job, "exact_lost")]
+    # A rank that is still at the check of one state leaves out the next.
+    agreed = (16, 20)
     if policy == "restore":
-        assert (ended["rung"], ended["resume_step"]) == ("restore", 20)
+        assert ended["rung"] == "restore" and ended["resume_step"] in agreed
         assert (status["digest"], status["exact"], lost) == (expected, True, [])
     else:
         assert (ended["rung"], ended["lost_steps"]) == ("regroup", 0)
         assert status["digest"] != expected and not status["exact"]
         (why,) = lost
-        assert why.endswith("since step 20") and status["exact_reason"] == why
+        assert why.endswith(tuple(f"since step {step}" for step in agreed))
+        assert status["exact_reason"] == why
     shown = [(event["kind"], event["reason"]) for event in status["recent"]]
     assert ("fault_detected", found["reason"]) in shown, shown
 

@@ -57,7 +57,9 @@ def counts(indices: mx.array) -> mx.array:
 
 
 class Ledger:
-    """One line a step in the run's output folder, by one process.
+    """One line a step in a file of the node's home, by one process.
+
+    Not in the output folder: there main's copy of a file takes the place of an idle node's own.
 
     A line that finds the disk full goes with a later one, at the latest when the script ends: the
     tests free the disk again. A script that raised would end the job, and one that waited here
@@ -66,7 +68,10 @@ class Ledger:
 
     def __init__(self, run: Any) -> None:
         self._run = run
-        self._file = (run.output_dir / f"ledger-{os.getpid()}.jsonl").open("ab", buffering=0)
+        clone = Path.cwd()  # HOME/node-0/clones/JOB/0
+        folder = clone / "../../.." / "ledgers" / clone.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / f"{os.getpid()}.jsonl").open("ab", buffering=0)
         self._left = b""
         atexit.register(self._finish)
 
