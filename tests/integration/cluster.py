@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ from elasticd.supervision.birth import is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
+from tests.integration import ledgers
 from tests.integration.nameless import never_given_back
 
 T = TypeVar("T")
@@ -257,6 +258,20 @@ class Cluster:
         """The faults that broke something; that a node of a busy machine is slow may be true."""
         return [e for e in self.kinds(job, "fault_detected") if e["fault"] != "slow"]
 
+    def unheard(self, job: str) -> list[dict[str, Any]]:
+        """Those of daemons that lived, and were silent: a busy machine may not let one run."""
+        silent = " left the view: silent for "
+        return [e for e in self.faults(job) if e["fault"] == "peer_lost" and silent in e["reason"]]
+
+    def broken(self, job: str) -> list[dict[str, Any]]:
+        """The other faults."""
+        unheard = self.unheard(job)
+        return [e for e in self.faults(job) if e not in unheard]
+
+    def moves(self, job: str) -> int:
+        """How often shares were moved, for which a world is formed anew with the same trainers."""
+        return len(self.kinds(job, "shares_moved"))
+
     # Waiting.
 
     def wait_for(self, what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
@@ -411,18 +426,6 @@ class Cluster:
 
     # Judging.
 
-    def ledger(self, job: str) -> Iterator[dict[str, Any]]:
-        """The lines that the job's ranks wrote after each step, on all nodes."""
-        for path in sorted(self.home.glob(f"*/ledgers/{job}/*.jsonl")):
-            for line in path.read_text().splitlines():
-                # A process that was killed may have left half a line.
-                with contextlib.suppress(ValueError):
-                    yield json.loads(line)
-
-    def writers(self, job: str) -> set[int]:
-        """The processes that wrote them."""
-        return {int(path.stem) for path in self.home.glob(f"*/ledgers/{job}/*.jsonl")}
-
     def check_ledger(self, job: str, steps: int, cumulative: bool) -> None:
         """Every sample of every step is in the applied reductions exactly once, on every rank.
 
@@ -430,7 +433,7 @@ class Cluster:
         of later steps tell of it.
         """
         written: set[int] = set()
-        for line in self.ledger(job):
+        for line in ledgers.lines(self.home, job):
             first = 0 if cumulative else line["step"] - 1
             positions = range(first * GLOBAL, line["step"] * GLOBAL)
             expected = [0.0] * SAMPLES

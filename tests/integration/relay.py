@@ -71,9 +71,12 @@ class Relays:
                 for one in writers:
                     one.transport.abort()
 
-            await asyncio.gather(
-                self._pump(reader, far_writer, cut), self._pump(far_reader, writer, cut)
-            )
+            try:
+                await asyncio.gather(
+                    self._pump(reader, far_writer, cut), self._pump(far_reader, writer, cut)
+                )
+            finally:
+                cut()
         writer.transport.abort()
 
     async def _pump(
@@ -107,6 +110,7 @@ class Relays:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what is aborted ends behind this
 
 
 class RelayedCluster(NetCluster):

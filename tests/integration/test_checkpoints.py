@@ -12,6 +12,8 @@ import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints.codec import model_digest
+from elasticd.types import JobId
+from tests.checkpoint import judge
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
@@ -98,7 +100,7 @@ def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None
 
     def kept() -> list[dict[str, Any]] | None:
         found = rows(cluster, job)
-        whole = [row for row in found if row["consistent"] and row["replicas"] == 2]
+        whole = [row for row in found if row["consistent"] and row["replicas"] >= 2]
         return found if len(found) == len(whole) == 3 else None
 
     # A node may finish one, and remove what is spare, a moment after the job's end.
@@ -152,7 +154,7 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
 ) -> None:
     digest = undisturbed("high.py")
     job = cluster.submit(
-        "high.py", world__max=3, checkpoint__every_steps=5, job__args=["--pace-seconds", "0.02"]
+        "high.py", world__max=3, checkpoint__every_steps=5, job__args=["--pace-seconds", "0.06"]
     )
 
     def newest() -> int | None:
@@ -165,12 +167,11 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
     marks = cluster.home.glob(f"node-*/reached/{job}")
     reached = max(json.loads(path.read_text())[-1] for path in marks)
     assert reached >= shown
-    step = max(
-        int(path.name[:8])
-        for path in cluster.home.glob(f"node-*/checkpoints/{job}/*")
-        if not path.name.endswith(".partial")
-    )
-    spoilt = replicas(cluster, job, step)[0]
+    # Of the newest one node may have all that it is to have, another not yet.
+    stores = judge.stores(cluster.home).items()
+    step = judge.reach({node: store.stored(JobId(job)) for node, store in stores})
+    copies = replicas(cluster, job, step)
+    spoilt = next(path for path in copies if not path.parent.name.endswith(".partial"))
     flip_last_byte(spoilt)
     cluster.hurry(job)
     cluster.revive()
@@ -182,8 +183,8 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
         return any(e["step"] == step and "not what was written" in e["cause"] for e in told)
 
     cluster.wait_for("the rotten copy is repaired", repaired)
-    restored = cluster.kinds(job, "recovery_finished")
-    assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] == step
+    restored = [(e["rung"], e["resume_step"]) for e in cluster.kinds(job, "recovery_finished")]
+    assert ("restore", step) in restored
 
 
 @pytest.mark.deep
@@ -193,18 +194,18 @@ def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(
     with make_cluster(tmp_path, 2) as cluster:
         settings: dict[str, Any] = {"train__steps": 40, "checkpoint__every_steps": 5}
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.02"], **settings)
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.06"], **settings)
         cluster.wait_step(job, 17)
         cluster.kill_nodes(cluster.nodes)
         steps = {int(path.parent.name[:8]) for path in finals(cluster, job)}
         assert len(steps) > 1
         for spoilt in replicas(cluster, job, max(steps)):
             flip_last_byte(spoilt)
+        cluster.hurry(job)
         cluster.revive()
         assert cluster.wait_end(job)["digest"] == digest
-        restored = cluster.kinds(job, "recovery_finished")
-        assert restored[-1]["rung"] == "restore"
-        assert restored[-1]["resume_step"] in steps - {max(steps)}
+        restored = [e for e in cluster.kinds(job, "recovery_finished") if e["rung"] == "restore"]
+        assert {e["resume_step"] for e in restored} & (steps - {max(steps)})
 
 
 @pytest.mark.deep
@@ -213,15 +214,22 @@ def test_one_node_of_three_restores_what_it_holds(make_cluster: Make, tmp_path: 
         settings: dict[str, Any] = {"train__steps": 30, "checkpoint__every_steps": 5}
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
         job = cluster.submit(
-            "high.py", checkpoint__replicas=3, job__args=["--pace-seconds", "0.02"], **settings
+            "high.py", checkpoint__replicas=3, job__args=["--pace-seconds", "0.06"], **settings
         )
-        cluster.wait_step(job, 10)
+
+        def held() -> bool:
+            own = [path.parent for path in finals(cluster, job) if "node-2" in path.parts]
+            whole = [folder for folder in own if len(list(folder.glob("shard-*"))) == 3]
+            return any(int(folder.name[:8]) >= 5 for folder in whole)
+
+        cluster.wait_for("a whole checkpoint on node-2", held)
         cluster.kill_nodes(cluster.nodes)
+        cluster.hurry(job)
         cluster.restart_daemon("node-2")
         end = cluster.wait_end(job)
         assert end["digest"] == digest and cluster.living() == ["node-2"]
-        restored = cluster.kinds(job, "recovery_finished")
-        assert restored[-1]["rung"] == "restore" and restored[-1]["resume_step"] >= 5
+        restored = [e for e in cluster.kinds(job, "recovery_finished") if e["rung"] == "restore"]
+        assert restored and restored[-1]["resume_step"] >= 5
         assert [row["step"] for row in rows(cluster, job)][-1] == 30
 
 

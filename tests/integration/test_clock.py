@@ -40,15 +40,15 @@ def test_jumps_of_the_leaders_clocks(
             set_clock(node, 0.0, 0.0)
             cluster.restart_daemon(node)
         cluster.wait_for("a view of all", lambda: len(cluster.view()["members"]) == 3)
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.05"])
-        before = cluster.wait_whole(job, 5)
-        leader = cluster.view()["leader"]
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.1"])
+        cluster.wait_whole(job, 5)
+        leader = cluster.wait_for("a leader", lambda: cluster.view()["leader"])
 
         for wall in (-DAY, 365 * DAY):
             set_clock(leader, 0.0, wall)
             step = cluster.status(job)["step"]
-            now = cluster.wait_step(job, step + 3)
-            assert now["generation"] == before["generation"], cluster.report(f"{wall} s", job)
+            cluster.wait_step(job, step + 3)
+            assert not cluster.broken(job), cluster.report(f"{wall} s", job)
 
         epoch = cluster.view()["epoch"]
         set_clock(leader, 60.0, 0.0)  # as if it had slept for a minute

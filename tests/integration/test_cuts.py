@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import psutil
@@ -52,25 +53,27 @@ def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
 @pytest.mark.deep
 def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.1"])
     nodes = [rank["node"] for rank in cluster.wait_whole(job, 5)["ranks"]]
-    before = len(cluster.kinds(None, "node_joined"))
+    began = time.time()
+
+    def told(kind: str) -> set[str]:
+        """Of which nodes, since then."""
+        return {e["node"] for e in cluster.kinds(None, kind) if e["time"] > began}
+
     cluster.command("chaos", "partition", f"{nodes[0]},{nodes[1]}|{nodes[2]},{nodes[3]}",
                     "--seconds", "4")  # fmt: skip
 
     def parted() -> bool:
-        sizes = [
-            {e["node"] for e in cluster.kinds(None, "node_lost")} & set(half)
-            for half in (nodes[:2], nodes[2:])
-        ]
-        return all(sizes)
+        return all(told("node_lost") & set(half) for half in (nodes[:2], nodes[2:]))
 
     cluster.wait_for("both halves to go on", parted)
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
     cluster.check_ledger(job, STEPS, cumulative=True)
     cluster.wait_for("the halves to meet", lambda: len(cluster.view()["members"]) == 4)
-    assert len(cluster.kinds(None, "node_joined")) > before
+    cluster.wait_for("that to be told", lambda: told("node_joined"))
     cluster.wait_for("the rules to go", lambda: not rules(cluster))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_random_kills_change_no_bit(
     script = SCRIPTS[seed % 2]
     expected = undisturbed(script)
     faults = schedule.draw(random.Random(seed), steps=STEPS, count=3)
-    job = cluster.submit(script, world__max=size, job__args=["--pace-seconds", "0.01"])
+    job = cluster.submit(script, world__max=size, job__args=["--pace-seconds", "0.04"])
     revival = strikes.Revival(cluster)
     done = [one for fault in faults for one in strikes.inflict(cluster, job, fault, revival)]
     what = f"seed {seed}: {schedule.shown(faults)}; done: {', '.join(map(str, done))}"
@@ -75,8 +76,14 @@ def test_begun_with_four_and_ended_with_one(
 ) -> None:
     expected = undisturbed(script)
     job = cluster.submit(script, job__args=["--pace-seconds", "0.1"])
+
+    def stays(step: int) -> bool:
+        """Its peers may take it for dead for a moment, on a busy machine."""
+        ranks = cluster.wait_whole(job, step)["ranks"]
+        return not ranks or "node-2" in {rank["node"] for rank in ranks}
+
     for step, node in ((3, "node-3"), (6, "node-1"), (9, "node-0")):
-        cluster.wait_whole(job, step)
+        cluster.wait_for("the one that stays", partial(stays, step))
         cluster.kill_node(node)
     status = cluster.wait_whole(job, 11)
     if status["ranks"]:

@@ -15,7 +15,7 @@ from tests.integration.cluster import Cluster
 pytestmark = pytest.mark.process
 
 Make = Callable[[Path, int], Cluster]
-SLOW = ["--pace-seconds", "0.03"]
+SLOW = ["--pace-seconds", "0.06"]
 GRACE_SECONDS = 8
 
 
@@ -74,4 +74,5 @@ def test_a_killed_daemon_comes_back_and_takes_part(make_cluster: Make, tmp_path:
         cluster.revive()
         kept = [one for one in orphans if one.role == "trainer" and one.alive]
         assert kept and set(kept) <= set(cluster.processes("node-1")), "it adopted nothing"
+        cluster.hurry(job)
         cluster.wait_end(job)

@@ -102,7 +102,7 @@ def test_a_home_without_room_names_the_path_and_loses_nothing(
     # Where not even an event can be written a daemon ends, and its service tries again.
     with tiny_disk(home, "64m", 4096), cluster:
         alone = cluster.wait_end(cluster.submit("high.py", checkpoint__every_steps=3))
-        slow = ["--pace-seconds", "0.02"]
+        slow = ["--pace-seconds", "0.05"]
         job = cluster.submit("high.py", job__args=slow, checkpoint__every_steps=3)
         cluster.wait_step(job, 7)
         cluster.wait_for("a checkpoint", lambda: cluster.kinds(job, "checkpoint_committed"))
@@ -121,6 +121,7 @@ def test_a_home_without_room_names_the_path_and_loses_nothing(
         assert f"elasticctl local up --home {cluster.home}" in told.stdout
         cluster.up()
         assert cluster.run("doctor").returncode == 0
+        cluster.hurry(job)
         end = cluster.wait_end(job)
         assert end["digest"] == alone["digest"]
         kept = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]

@@ -84,9 +84,11 @@ def test_jobs_run_in_the_order_of_the_queue(cluster: Cluster) -> None:
 @pytest.mark.deep
 def test_fast_reduction_survives_a_kill(cluster: Cluster) -> None:
     exact = cluster.wait_end(cluster.submit("high.py", world__max=2))
-    job = cluster.submit("high.py", world__reduction="fast", job__args=SLOW)
+    pace = ["--pace-seconds", "0.15"]
+    job = cluster.submit("high.py", world__reduction="fast", job__args=pace)
     cluster.wait_whole(job, 10)
     assert cluster.kill_trainer(job, 1) is not None
+    cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["recoveries"] >= 1 and status["lost_steps"] == 0
     assert (status["exact"], exact["exact"]) == (False, True)
@@ -170,7 +172,7 @@ def test_folders_and_bare_files_renamed_into_jobs_are_submitted(cluster: Cluster
     beside.write_text(text.replace("[job]\n", '[job]\nfiles = ["common.py"]\n'))
     beside.rename(jobs / "bare.toml")
     cluster.wait_for("the id", lambda: taken.exists() and taken.read_text())
-    assert not refused.exists()
+    cluster.wait_for("the refusal to go", lambda: not refused.exists())
     cluster.wait_end(taken.read_text().strip())
     shutil.copytree(JOBS, beside)
     description = beside / "job.toml"

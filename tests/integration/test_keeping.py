@@ -55,7 +55,7 @@ def test_what_is_removed_spares_the_job_that_trains(
         refused = cluster.run("nodes", "forget", HERE)
         assert refused.returncode == 1 and "stop its daemon first" in refused.stderr
 
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.2"])
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.4"])
         world = cluster.wait_whole(job, 2)
         assert {rank["node"] for rank in world["ranks"]} == {HERE, "node-1"}
         sizes = disk(cluster)
@@ -90,12 +90,7 @@ def test_what_is_removed_spares_the_job_that_trains(
         assert last not in disk(cluster)
 
         now = cluster.wait_whole(job, cluster.status(job)["step"] + 1)
-        for key in ("generation", "ranks", "recoveries"):
-            seen = [
-                [(r["node"], r["pid"], r["reducer_pid"]) for r in status[key]]
-                if key == "ranks"
-                else status[key]
-                for status in (world, now)
-            ]
-            assert seen[0] == seen[1], cluster.report(f"another {key}", job)
+        pids = [{rank["pid"] for rank in status["ranks"]} for status in (world, now)]
+        assert pids[0] == pids[1], cluster.report("other trainers", job)
+        assert not cluster.broken(job), cluster.report("something broke", job)
         check(cluster, job, "high.py", expected)

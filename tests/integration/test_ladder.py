@@ -3,6 +3,7 @@ losses that are not finite, parameters that drift apart."""
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from elasticd.core.leading.patience import FLOOR_SECONDS
 from elasticd.core.words.requests import StrikeRank
 from elasticd.types import JobId
-from tests.integration import memorygroup
+from tests.integration import ledgers, memorygroup
 from tests.integration.cluster import STEPS, Cluster
 from tests.integration.memorygroup import Hog, MemoryGroup
 from tests.integration.test_digest import check
@@ -31,8 +32,10 @@ MIB = 1 << 20
 DEEP = pytest.mark.deep  # test_recovery.py has the same fault
 
 
-def the_fault(cluster: Cluster, job: str, fault: str) -> dict[str, Any]:
+def the_fault(cluster: Cluster, job: str, fault: str, node: str = "") -> dict[str, Any]:
+    """The first of its kind, of ``node`` if given: others may be late on a busy machine."""
     found = [e for e in cluster.kinds(job, "fault_detected") if e["fault"] == fault]
+    found = [e for e in found if node in ("", e["node"])]
     assert found, cluster.report(f"no {fault}", job)
     return found[0]
 
@@ -63,8 +66,7 @@ def test_chaos(
     before = cluster.wait_whole(job, 3)
     strike(cluster, what, job, 1, process)
     check(cluster, job, "high.py", expected)
-    found = the_fault(cluster, job, fault)
-    assert found["node"] == before["ranks"][1]["node"]
+    found = the_fault(cluster, job, fault, before["ranks"][1]["node"])
     rungs = [e["rung"] for e in cluster.kinds(job, "recovery_finished")]
     assert rung in rungs, cluster.report(f"{rungs}", job)
     if what == "hang":
@@ -75,8 +77,7 @@ def test_chaos(
 def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])
-    cluster.wait_whole(job, 3)
-    before = cluster.status(job)["ranks"]
+    before = cluster.wait_whole(job, 3)["ranks"]
     slow = before[2]["node"]
     cluster.client.request(StrikeRank("slow", JobId(job), 2, seconds=30.0))
 
@@ -159,9 +160,9 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     settings["recovery__spare"] = "none"
     plain = cluster.submit("ladder.py", **settings)
     cluster.wait_end(plain)
-    curve = {line["step"]: line["loss"] for line in cluster.ledger(plain)}
+    curve = {line["step"]: line["loss"] for line in ledgers.lines(cluster.home, plain)}
 
-    arguments = ["--pace-seconds", "0.04", "--sample-bytes", str(24 * MIB)]
+    arguments = ["--pace-seconds", "0.1", "--sample-bytes", str(24 * MIB)]
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 8)
     limit_memory(cluster, before["ranks"][1]["pid"], 60 * MIB)
@@ -179,9 +180,9 @@ def test_allocations_that_fail_halve_the_grain_in_place(cluster: Cluster) -> Non
     assert (status["micro_batch"], status["micro_batch_asked"]) == (2, 8)
     assert status["exact"] is False and status["lost_steps"] == 0
     cluster.check_ledger(job, 40, cumulative=True)
-    for line in cluster.ledger(job):
+    for line in ledgers.lines(cluster.home, job):
         assert line["loss"] == pytest.approx(curve[line["step"]], rel=1e-4)
-    assert len(cluster.writers(job)) == 2, "a trainer was replaced"
+    assert len(ledgers.writers(cluster.home, job)) == 2, "a trainer was replaced"
 
 
 @pytest.fixture
@@ -194,7 +195,7 @@ def group() -> Iterator[MemoryGroup]:
 
 
 def test_the_kernel_kills_for_want_of_memory(cluster: Cluster, group: MemoryGroup) -> None:
-    pace = ["--pace-seconds", "0.04"]
+    pace = ["--pace-seconds", "0.1"]
     job = cluster.submit("ladder.py", job__args=pace, world__max=2, recovery__spare="none")
     before = cluster.wait_whole(job, 3)
     pid = before["ranks"][1]["pid"]
@@ -238,7 +239,7 @@ def test_memory_is_given_back_before_it_runs_out(
     group.limit(PRESSED_LIMIT_MIB * MIB)
     with Hog(group) as hog:
         hog.leave(ROOM_MIB * MIB)
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.15"])
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.3"])
         before = cluster.wait_whole(job, 1)
         cluster.wait_for("a spare", lambda: len(trainers_of(cluster, node)) == 2)
         signs: list[dict[str, Any]] = []
@@ -261,7 +262,9 @@ def test_memory_is_given_back_before_it_runs_out(
     assert f"on {node} " in found[0]["reason"]
     assert cluster.faults(job) == [], cluster.report("memory ran out", job)
     assert cluster.kinds(job, "batch_shrunk") == [] and group.kills == 0
-    assert cluster.writers(job) == {rank["pid"] for rank in before["ranks"]}, "in place"
+    assert ledgers.writers(cluster.home, job) == {rank["pid"] for rank in before["ranks"]}, (
+        "in place"
+    )
 
 
 # The script's own trouble.
@@ -320,20 +323,20 @@ def test_the_odd_one_out_takes_the_others_state(
     status = cluster.wait_end(job)
     found = the_fault(cluster, job, "divergence")
     assert found["node"] == before["ranks"][1]["node"], cluster.report("another node", job)
-    assert "differ from the majority's after step 24" in found["reason"]
+    # A rank that is still at the check of one state leaves out the next.
+    at = re.search(r"differ from the majority's after step (\d+)", found["reason"])
+    assert at is not None and int(at[1]) in (24, 28, 32), found
     assert status["step"] == status["digest_step"] == STEPS and expected
     (ended,) = cluster.kinds(job, "recovery_finished")
     lost = [event["reason"] for event in cluster.kinds(job, "exact_lost")]
-    # A rank that is still at the check of one state leaves out the next.
-    agreed = (16, 20)
     if policy == "restore":
-        assert ended["rung"] == "restore" and ended["resume_step"] in agreed
+        assert ended["rung"] == "restore" and ended["resume_step"] in (10, 20)
         assert (status["digest"], status["exact"], lost) == (expected, True, [])
     else:
         assert (ended["rung"], ended["lost_steps"]) == ("regroup", 0)
         assert status["digest"] != expected and not status["exact"]
         (why,) = lost
-        assert why.endswith(tuple(f"since step {step}" for step in agreed))
+        assert why.endswith(tuple(f"since step {step}" for step in (10, 12, 16, 20)))
         assert status["exact_reason"] == why
     shown = [(event["kind"], event["reason"]) for event in status["recent"]]
     assert ("fault_detected", found["reason"]) in shown, shown

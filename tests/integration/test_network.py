@@ -113,7 +113,7 @@ def test_of_four_two_are_cut_apart(
     """The ring is laid past their link, nobody is given up, and both hear how the job went."""
     expected = undisturbed("high.py")
     net.wait_links()
-    job = net.submit("high.py", job__args=SLOW)
+    job = net.submit("high.py", job__args=["--pace-seconds", "0.12"])
     nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
     first = (nodes.index(net.view()["leader"]) + after) % len(nodes)
     nodes = nodes[first:] + nodes[:first]
@@ -147,6 +147,7 @@ def test_of_three_two_are_cut_apart_on_one_of_two_networks(
     """All are neighbours: only this pair's link moves to the other addresses."""
     expected = undisturbed("high.py")
     with NetCluster(tmp_path, 3, kernels, addresses=2) as net:
+        net.wait_links()
         job = net.submit("high.py", job__args=SLOW)
         nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
         cut_apart(net, nodes[0], nodes[1])
@@ -154,12 +155,14 @@ def test_of_three_two_are_cut_apart_on_one_of_two_networks(
         worlds = net.kinds(job, "world_formed")
         assert [world["members"] for world in worlds] == [nodes] * len(worlds), "nobody left"
         (before, after) = net.hosts(nodes[1])
-        assert (
-            f"{nodes[0]} reaches {nodes[1]} at {after} instead of {before}" in worlds[1]["reason"]
-        )
-        assert worlds[1]["rung"] == "retry"
-        (fault,) = net.faults(job)
-        assert fault["fault"] == "link_lost" and fault["node"] in nodes[:2]
+        text = f"{nodes[0]} reaches {nodes[1]} at {after} instead of {before}"
+        moved = [world for world in worlds if text in world["reason"]]
+        assert moved and moved[0]["rung"] == "retry", net.report("no other address", job)
+        # The two may be told apart once more while their other link is not proved yet.
+        faults = net.faults(job)
+        assert faults and all(
+            fault["fault"] == "link_lost" and fault["node"] in nodes[:2] for fault in faults
+        ), net.report("another fault", job)
 
 
 @pytest.mark.deep
@@ -169,15 +172,16 @@ def test_of_three_two_are_cut_apart_with_no_other_way(
     """No ring of three goes without that link: one of the two waits until it is back."""
     expected = undisturbed("high.py")
     with NetCluster(tmp_path, 3, kernels) as net:
-        job = net.submit("high.py", job__args=SLOWER)
+        job = net.submit("high.py", job__args=["--pace-seconds", "0.12"])
         nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
-        cut_apart(net, nodes[0], nodes[1])
 
         def worlds() -> list[Any]:
             return net.kinds(job, "world_formed")
 
-        net.wait_for("a ring of two", lambda: len(worlds()) > 1)
-        members = worlds()[1]["members"]
+        known = len(worlds())
+        cut_apart(net, nodes[0], nodes[1])
+        net.wait_for("a ring of two", lambda: len(worlds()) > known)
+        members = worlds()[known]["members"]
         assert len(members) == 2 and nodes[2] in members
         net.join()
         net.wait_for("a ring of three", lambda: len(worlds()[-1]["members"]) == 3)
@@ -199,7 +203,8 @@ def test_a_stopped_node_wakes_up_to_another_world(
     victim = net.wait_whole(job, 5)["ranks"][1]["node"]
     processes = [one for one in net.processes(victim) if one.alive]
     for one in processes:
-        os.kill(one.pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGSTOP)
     net.wait_view([node for node in net.nodes if node != victim])
     for one in processes:
         with contextlib.suppress(ProcessLookupError):

@@ -59,7 +59,7 @@ def test_ten_nodes_on_one_machine(
 ) -> None:
     expected = undisturbed("high.py")
     with make_cluster(tmp_path, 10) as cluster:
-        job = cluster.submit("high.py", world__max=3, recovery__spare="none")
+        job = cluster.submit("high.py", world__max=3, recovery__spare="none", job__args=SLOW)
         before = cluster.wait_whole(job, 5)
         cluster.kill_node(before["ranks"][1]["node"])
         check(cluster, job, "high.py", expected)

@@ -92,7 +92,7 @@ def test_a_queued_jobs_files_survive_the_node_that_took_them(
         taken = Client(cluster.home / "node-0").queue(job, packed)
         assert taken.short == ""
         having = [n for n in cluster.nodes if _has(cluster, n, packed)]
-        assert len(having) == 2 and "node-0" in having
+        assert len(having) >= 2 and "node-0" in having
 
         cluster.kill_node("node-0")
         shutil.rmtree(cluster.home / "node-0")

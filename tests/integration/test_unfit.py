@@ -57,7 +57,7 @@ def test_a_node_without_its_data_is_left_out_until_it_has_them(
     status = wait_ranks(cluster, job, 4)
     assert status["unfit"] == []
     check(cluster, job, "high.py", expected)
-    assert not cluster.faults(job), cluster.report("something broke", job)
+    assert not cluster.broken(job), cluster.report("something broke", job)
 
 
 @contextmanager
