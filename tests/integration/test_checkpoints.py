@@ -237,8 +237,8 @@ def test_one_node_of_three_restores_what_it_holds(make_cluster: Make, tmp_path: 
 def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_path: Path) -> None:
     with make_cluster(tmp_path, 3) as cluster:
         job = cluster.submit(
-            "high.py", train__steps=2000, checkpoint__every_steps=5, checkpoint__keep=50,
-            job__args=["--pace-seconds", "0.02"],
+            "high.py", train__steps=2000, checkpoint__every_steps=5, checkpoint__keep=400,
+            job__args=["--pace-seconds", "0.03"],
         )  # fmt: skip
         cluster.wait_for("checkpoints", lambda: len(rows(cluster, job)) >= 4)
 
