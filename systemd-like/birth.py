@@ -1,4 +1,5 @@
-"""When a process was started, as the kernel counts it: with the pid that names it for ever.
+"""When a process was started, as the kernel counts it: with the pid that names it for ever. And
+whether it has ended.
 
 Not in seconds of the wall clock. Linux counts from the boot, and tells the time of the boot by the
 wall clock of now, so that setting the clock moves every start time (proc_pid_stat(5), field 22).
@@ -64,3 +65,20 @@ def birth_or_none(pid: int) -> str:
         return birth(pid)
     except psutil.Error:
         return ""
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether nothing of it runs any more, be it that its parent hasn't asked yet.
+
+    Of what was killed the first thread may be gone while others still wait for a disk. Until they
+    are gone too, its ports and files stay open.
+
+    Raises:
+        psutil.Error: there is no such process, or it can't be looked at.
+    """
+    if process.status() != psutil.STATUS_ZOMBIE:
+        return False
+    try:
+        return process.num_threads() <= 1
+    except psutil.ZombieProcess:  # macOS tells no threads of one
+        return True

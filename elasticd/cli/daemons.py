@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from elasticd.shell.storage.durable import open_private, write_whole
-from elasticd.supervision.birth import birth, is_same
+from elasticd.supervision.birth import birth, has_ended, is_same
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
 DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
@@ -26,7 +26,7 @@ def find(record: Path) -> psutil.Process | None:
         process = psutil.Process(int(named["pid"]))
         born, created = str(named.get("born", "")), float(named["create_time"])
         same = is_same(process.pid, born, created)
-        alive = process.status() != psutil.STATUS_ZOMBIE
+        alive = not has_ended(process)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, psutil.Error):
         return None
     return process if alive and same else None

@@ -42,6 +42,7 @@ from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
+from elasticd.supervision.birth import has_ended
 from elasticd.supervision.roster import ChildRoster, kill_group
 from elasticd.trust.issuing import Issuer
 from elasticd.trust.member import MemberPapers
@@ -469,6 +470,6 @@ def _await_end(processes: Sequence[psutil.Process], seconds: float) -> list[psut
 def _runs(process: psutil.Process) -> bool:
     # In a container whose first process doesn't reap, what has ended stays as a zombie.
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and not has_ended(process)
     except psutil.Error:
         return False

@@ -30,7 +30,7 @@ from elasticd.client.homes import node_homes
 from elasticd.core.words.requests import ReadEvents, ShowStatus
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.settings import config
-from elasticd.supervision.birth import is_same
+from elasticd.supervision.birth import has_ended, is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
@@ -67,9 +67,8 @@ class Seen:
     def alive(self) -> bool:
         """Whether that very process still runs; a zombie doesn't."""
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self.pid)
             same = is_same(self.pid, self.born, self.create_time)
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            return same and not has_ended(psutil.Process(self.pid))
         return False
 
 
@@ -483,7 +482,7 @@ def _processes_of(home: Path) -> list[tuple[int, str]]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+            if process.pid == os.getpid() or has_ended(process):
                 continue
             words = [*process.cmdline(), *process.environ().values()]
             if any(str(home) in word for word in words):
