@@ -63,6 +63,6 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
         cluster.wait_for("the others tell it the jobs", told)
         # They have an exchange of their own, which nobody puts in order with that of the jobs.
         cluster.wait_for("the others tell it the events", told_events)
-        again = cluster.submit("high.py", at="node-1", train__steps=4)
+        again = cluster.submit("high.py", at="node-1", train__steps=4, world__min=3)
         assert cluster.wait_end(again)["digest"] == digest
         assert "node-1" in cluster.kinds(again, "world_formed")[-1]["members"]

@@ -65,9 +65,12 @@ def test_a_drained_node_leaves_and_comes_back(
         return not any(one.alive for one in cluster.seen if one.pid in gone)
 
     cluster.wait_for("the end of its trainer", ended)
-    nodes = {n["id"]: n["state"] for n in cluster.client.request(ShowStatus())["nodes"]}
-    assert nodes["node-2"] == "draining"
-    assert "may be switched off" in cluster.command("nodes")
+
+    def drained() -> bool:
+        nodes = {n["id"]: n["state"] for n in cluster.client.request(ShowStatus())["nodes"]}
+        return nodes["node-2"] == "draining" and "may be switched off" in cluster.command("nodes")
+
+    cluster.wait_for("it to be drained", drained)
     assert cluster.command("undrain", "node-2") == "node-2 alive\n"
     cluster.wait_for("a world with it", lambda: ranks_are(4))
     check(cluster, job, "high.py", expected)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.process
 def killed(cluster: Cluster, job: str) -> int:
     """How many trainers were killed at the step, as the events tell."""
     found = cluster.kinds(job, "fault_detected")
-    return sum("signal 9" in fault["reason"] for fault in found)
+    return sum(any("signal 9" in text for text in fault["evidence"]) for fault in found)
 
 
 def test_a_step_that_kills_on_every_node_fails_the_job_with_its_evidence(cluster: Cluster) -> None:

@@ -20,6 +20,12 @@ def test_a_running_daemon_follows_its_file(cluster: Cluster) -> None:
         last: dict[str, object] = found[count - 1]
         return last
 
+    def put(text: str) -> None:
+        """Whole, as an editor does: one that is empty for a moment is refused, too."""
+        beside = home / "elasticd.toml.new"
+        beside.write_text(text)
+        beside.replace(home / "elasticd.toml")
+
     before = (home / "elasticd.toml").read_text()
     said = cluster.run("configure", "--set", "output_bytes=0", "--listen", "h:1", "--home", home)
     assert said.returncode == 0 and said.stderr.startswith("listen: holds when"), said.stderr
@@ -35,7 +41,7 @@ def test_a_running_daemon_follows_its_file(cluster: Cluster) -> None:
     assert node not in cluster.wait_for("copies", copied)
     event = told("settings_refused", 1)
     assert event["keys"] == ["listen"] and event["node"] == node
-    (home / "elasticd.toml").write_text("\n\nquota_bytes = 'all'\n")
+    put("\n\nquota_bytes = 'all'\n")
     assert f"{home}/elasticd.toml:3: quota_bytes: must be" in str(told("settings_refused", 2))
-    (home / "elasticd.toml").write_text(before)
+    put(before)
     assert told("settings_taken", 2)["keys"] == ["output_bytes"]

@@ -31,8 +31,8 @@ def test_one_of_three_waits_until_another_is_back(
         cluster.wait_for(
             f"{last} to wait", lambda: cluster.status(job)["state"] == "parked" or None
         )
-        waiting = cluster.kinds(job, "job_parked", last)
-        assert waiting and waiting[-1]["reason"], cluster.report("no reason", job)
+        waiting = cluster.wait_for("its event", lambda: cluster.kinds(job, "job_parked", last))
+        assert waiting[-1]["reason"], cluster.report("no reason", job)
         cluster.revive()
         check(cluster, job, "high.py", expected)
         kinds = {e["kind"] for e in cluster.events(job)}
