@@ -235,10 +235,10 @@ class NetCluster(Cluster):
             asked = [self.client_of(node).request(ShowStatus()) for node in self.nodes]
             return [link for said in asked for node in said["nodes"] for link in node["links"]]
 
-        pairs = len(self.nodes) * (len(self.nodes) - 1)
+        count = len(self.nodes) * (len(self.nodes) - 1) * len(self._networks)
         self.wait_for(
             "all links",
-            lambda: len(links()) >= pairs and all(link["state"] == "up" for link in links()),
+            lambda: len(links()) >= count and all(link["state"] == "up" for link in links()),
         )
 
     def _whole(self) -> bool:

@@ -49,7 +49,7 @@ def test_rolling_restarts_interrupt_no_step(
             if not cluster.moves(job):
                 assert ranks(now) == ranks(before), cluster.report(f"{node}: another ring", job)
         formed = cluster.kinds(job, "world_formed")
-        assert len(formed) == 1 + cluster.moves(job), cluster.report("a world formed again", job)
+        assert len(formed) <= 1 + cluster.moves(job), cluster.report("a world formed again", job)
         check(cluster, job, "high.py", expected)
 
 

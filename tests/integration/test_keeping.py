@@ -93,4 +93,5 @@ def test_what_is_removed_spares_the_job_that_trains(
         pids = [{rank["pid"] for rank in status["ranks"]} for status in (world, now)]
         assert pids[0] == pids[1], cluster.report("other trainers", job)
         assert not cluster.broken(job), cluster.report("something broke", job)
+        assert len(cluster.unheard(job)) <= 1, cluster.report("missed more than once", job)
         check(cluster, job, "high.py", expected)

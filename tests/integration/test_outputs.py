@@ -108,6 +108,7 @@ def test_a_forgotten_job_leaves_nothing_also_where_a_node_was_away(cluster: Clus
     job = cluster.submit("writes.py", train__steps=60, checkpoint__every_steps=10, job__args=pace)
     running = cluster.run("forget", job)
     assert running.returncode == 1 and f"elasticctl cancel {job}" in running.stderr
+    cluster.wait_for("all", lambda: len(cluster.status(job)["ranks"]) == len(cluster.nodes))
     cluster.hurry(job)
     digest = cluster.wait_end(job)["digest"]
     assert digest

@@ -209,7 +209,7 @@ def _ranks_have_what_they_are_to_have(cluster: Cluster, job: str) -> None:
     expected |= {"GIVEN", "PYTHONPATH", "FROM_FILE", "ASKED", *SET_BY_US}
     found = list(cluster.home.glob(f"*/output/{job}/environment.json"))
     ranks = {node for e in cluster.kinds(job, "world_formed") for node in e["members"]}
-    assert found and len(found) == len(ranks)
+    assert ranks and ranks <= {path.relative_to(cluster.home).parts[0] for path in found}
     for path in found:
         variables = json.loads(path.read_text())
         # What Python itself sets in a C locale.

@@ -83,8 +83,9 @@ def test_all_certificates_are_renewed_under_a_job_which_loses_no_step(
         # Connections are made anew meanwhile, and new ones are opened for checkpoints.
         after = cluster.wait_step(job, cluster.status(job)["step"] + 5)
         assert after["state"] == "running" and not cluster.broken(job)
+        assert len(cluster.unheard(job)) <= 1, cluster.report("missed more than once", job)
         if not cluster.unheard(job):
-            assert after["generation"] == started["generation"]
+            assert cluster.moves(job) or after["generation"] == started["generation"]
             assert cluster.kinds(job, "recovery_started") == []
 
         # The one that was away, and knows nothing of it.
