@@ -51,6 +51,26 @@ def test_who_is_not_fit_from_the_start_is_done_without(seed: int, name: str, how
     assert result.cluster.record_of(JOB) is not None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_node_whose_files_are_still_to_come_may_yet_be_fit(seed: int) -> None:
+    """Where the script fails they came first: that node has just begun, and the other one asks for
+    them again only after a pause."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        host = cluster.hosts[NodeId("n0")]
+        host.environment.unmounted = True
+
+        def begin_anew() -> None:
+            host.crash()
+            host.start()
+
+        cluster.when(lambda: JOB not in cluster.missing_archives, begin_anew)
+
+    setup = Setup(seed=seed, nodes=2, lost=((1, 5.0),), fault_seconds=9.0, fault_kinds=())
+    result = passes(simulate(setup, script=script))
+    assert unfit(result) == ["n0"] and members(result) == [1]
+
+
 @pytest.mark.parametrize("how", ["unmounted", "other"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_joiner_that_is_not_fit_stops_nobody(seed: int, how: str) -> None:

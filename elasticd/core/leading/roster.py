@@ -84,6 +84,16 @@ class Roster:
                 result.append(node)
         return result
 
+    def held_up(self) -> list[NodeId]:
+        """Members on which nothing runs for now, be it that the job's files are still to come. What
+        its script does there isn't known yet."""
+        statuses = ((node, self.statuses.get(node)) for node in self.view.members)
+        return [
+            node
+            for node, s in statuses
+            if s is not None and s.trouble and not (s.trainer or s.failing or s.hopeless)
+        ]
+
     def silent(self) -> list[NodeId]:
         """Members that have not said yet how they are."""
         return [n for n in self.view.members if n not in self.statuses]

@@ -123,7 +123,8 @@ def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:
 
 
 def _may_yet_work(office: Office, node: NodeId) -> bool:
-    """Whether the script still runs towards its ``Run`` elsewhere; for a while that is waited
-    for."""
-    starting = office.wishes.without_unwanted(office.roster.unsettled())
+    """Whether the script still runs towards its ``Run`` elsewhere, or will once what holds it up is
+    over; for a while that is waited for."""
+    roster = office.roster
+    starting = office.wishes.without_unwanted([*roster.unsettled(), *roster.held_up()])
     return bool({*starting} - {node}) and office.fitness.may_wait()
