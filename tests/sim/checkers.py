@@ -24,13 +24,13 @@ from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, ne
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .byrank import ByRank
 from .cluster import Cluster, Violation
-from .disk import is_spoilt
 from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
 from .proving import counts, unlike
 from .states import loss_of
 from .taints import Taints
 from .tellings import Tellings
+from .writers import Writers
 
 if TYPE_CHECKING:
     from .host import Host
@@ -82,8 +82,7 @@ class Checkers:
         """Of each node's view, as far as its effects have been carried out."""
         self.order, self.views, self.generations = Order(), Views(), Generations()
         self.sides: dict[JobId, OneSide] = {}
-        self.written: dict[tuple[Tag, int], dict[Trainer, bool]] = {}
-        """By world and step, who writes a checkpoint, and whether its state is spoilt."""
+        self.writers = Writers()
         self.stored: dict[tuple[JobId, Lineage, Stamp], str] = {}
         """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
@@ -159,25 +158,12 @@ class Checkers:
         self._require(commits.committed(self.cluster.now, point))
         self.cluster.mark(trainer.name, f"commits {trainer.job} {point.lineage}/{point.step}")
 
-    def writes(self, trainer: Trainer, generation: Tag, step: int) -> None:
-        self.written.setdefault((generation, step), {})[trainer] = trainer.spoilt
-
     def stores(self, trainer: Trainer, point: Point, seen: str) -> None:
         """Invariant 1: what is written under one name is one state; ``seen`` is what the calls of
         run.on_main have returned that led to it."""
         name = (trainer.job, point.lineage, point.stamp)
         if self.stored.setdefault(name, seen) != seen:
             self.broken(f"{trainer.name} writes {point} with results of other calls")
-
-    def skips(self, trainer: Trainer, generation: Tag, step: int) -> None:
-        self.written.get((generation, step), {}).pop(trainer, None)
-
-    def _outvoted(self, generation: Tag, step: int) -> bool:
-        """Whether a spoilt state was that of less than half of those who wrote it, be it with those
-        who have ended, from whom no word may have come."""
-        written = self.written.get((generation, step), {})
-        living = [spoilt for trainer, spoilt in written.items() if trainer.runs]
-        return all(2 * sum(votes) < len(votes) for votes in (living, list(written.values())))
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held, calls = trainer.point, trainer.cluster.shapes[trainer.job].calls
@@ -193,6 +179,7 @@ class Checkers:
         if isinstance(event, e.Received) and not isinstance(event.message, Heartbeat):
             sender = host.session_boot(event.node)
             self._require(self.order.received(sender, host.boot, event.message))
+            self.writers.hears(host.name, event.node, event.message)
 
     def speaks(self, host: Host, message: Message) -> None:
         """A message leaves a node."""
@@ -396,10 +383,16 @@ class Checkers:
             [(m, held) for m, held in disk.committed if m.job == emit.job and m.step == step]
             for disk in disks
         ]
+        of_members = [
+            [m for m, _ in here]
+            for name, here in zip(self.cluster.hosts, found, strict=True)
+            if name in members
+        ]
         fewest = 0
         for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
-            if is_spoilt(manifest) and self._outvoted(manifest.generation, step):
-                self.broken(f"checkpoint {step} is announced with the bits of who diverged")
+            # Another side may have one of the same name; what its members have is announced here.
+            if any(manifest in own for own in of_members):
+                self._require(self.writers.announced(host.name, members, manifest))
             driver = host.node.drivers.by_job.get(emit.job) if host.node is not None else None
             if problem := self.taints.trusted(driver, emit.job, manifest.stamp):
                 self.broken(f"checkpoint {step} is announced, which {problem}")

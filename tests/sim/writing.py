@@ -106,7 +106,7 @@ class Writer:
 
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
         checkers = self._trainer.host.cluster.checkers
-        checkers.skips(self._trainer, task.world.generation, task.point.step)
+        checkers.writers.skips(self._trainer, task.world.generation, task.point.step)
         self._trainer.say(TrainerSkipped(**_named(task), reason=reason, refused=refused))
 
 
@@ -125,7 +125,7 @@ def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: st
     if world.checkpoint_due(point.step, steps):
         halt_step = trainer.protocol.visits.halting.step
         must = point.step in (world.ends_at(steps), world.point.step, halt_step)
-        cluster.checkers.writes(trainer, world.generation, point.step)
+        cluster.checkers.writers.writes(trainer, world.generation, point.step)
         cluster.checkers.stores(trainer, point, seen)
         trainer.writer.submit(Task(world, point, trainer.spoilt, must, seen, kept))
 
