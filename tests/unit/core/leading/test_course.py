@@ -12,8 +12,9 @@ from elasticd.core.context import Context
 from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.course import Course
 from elasticd.core.leading.patience import Patience
+from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Progress
-from elasticd.types import Tag, WorkPhase
+from elasticd.types import Lineage, Point, Tag, WorkPhase
 from tests.unit.core.leading.bench import JOB, ME, STAMP, A, B, C, world_of
 
 WORLD = world_of(A, B)
@@ -82,6 +83,22 @@ def test_the_loss_of_steps_that_are_made_again_is_shown_again(course: Course) ->
     assert course.loss is None
     course.saw(A, at(6, 6, loss=0.6), 61.0)
     assert course.loss == 0.6
+
+
+def test_the_loss_of_another_line_is_not_that_of_the_one_that_is_met(course: Course) -> None:
+    def world(parent: Point | None) -> World:
+        made = world_of(A, B, generation=Tag(3, A, "n"), step=9)
+        return replace(made, lineage=Lineage("other"), parent=parent)
+
+    for parent in (None, Point(Lineage("third"), 8, STAMP), Point(WORLD.lineage, 5, STAMP)):
+        other = new()
+        other.saw(A, at(8, 7, loss=0.8), 51.0)
+        other.begin(world(parent))
+        other.heard_of(9)
+        assert (other.loss, other.loss_step) == (None, 9)
+    course.saw(A, at(8, 7, loss=0.8), 51.0)
+    course.begin(world(Point(WORLD.lineage, 8, STAMP)))
+    assert course.loss == 0.8, "that line opens behind the step whose loss it is"
 
 
 def test_a_world_that_goes_on_keeps_what_is_committed(course: Course) -> None:
