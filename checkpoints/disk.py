@@ -52,7 +52,9 @@ class LocalDisk:
     """The real one."""
 
     def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        # A file of its own: another account may have laid something under that name, be it a link.
+        path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             with Writer(fd) as out:
                 for chunk in chunks:

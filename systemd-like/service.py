@@ -153,7 +153,7 @@ def quote(word: str, *, command: bool = False) -> str:
 
 def daemon_command(python: str, home: Path) -> list[str]:
     """What a service manager starts."""
-    return [python, "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
+    return [python, "-P", "-m", "elasticd.shell.daemon", "run", "--home", str(home)]
 
 
 def invoking_user() -> str:

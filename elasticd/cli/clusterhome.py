@@ -16,6 +16,7 @@ from elasticd.settings.config import (
     default_home,
     split_address,
 )
+from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.storage import issuing, papers
 from elasticd.types import OF_NODE_ID, NodeId, is_node_id
 
@@ -69,8 +70,9 @@ def is_lone(home: Path, other: str = "") -> bool:
 
 
 def make(home: Path) -> None:
-    """Raises OSError: it can't be made."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Raises OSError: it can't be made; UsageError: others could replace it."""
+    make_private(home)
+    refuse_open(home)
 
 
 @contextmanager

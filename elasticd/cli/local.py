@@ -38,7 +38,7 @@ from elasticd.errors import (
 )
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
@@ -168,7 +168,7 @@ def _locked(home: Path) -> Iterator[None]:
     Raises:
         UsageError: another account could have laid something there.
     """
-    home.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_private(home, 0o755)
     for folder in (home, *node_homes(home)):
         refuse_open(folder)
     fd = os.open(home / config.LOCAL_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)

@@ -54,6 +54,8 @@ def logs(
     What isn't printable is shown as an escape such as \\x1b, so that no script can steer your
     terminal; --raw gives the bytes, for files and pipes.
 
+    If a node's log can't be read, that is said on stderr at the end.
+
     Daemons note once a second how long a log is: --since may begin about a second early.
 
     \b
@@ -72,7 +74,9 @@ def logs(
     printer = screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None)
     try:
         for piece in options.client.stream(request):
-            if options.json:
+            if (why := piece.get("unread")) is not None:
+                screen.warn(f"what {piece.get('node')} printed last could not be read: {why}")
+            elif options.json:
                 screen.print_json(piece)
             else:
                 printer.print(piece)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,7 @@ from elasticd.core.words.requests import (
 )
 from elasticd.errors import NoDaemonError
 from elasticd.settings.job import JobSpec
+from elasticd.settings.ownhome import refuse_open
 from elasticd.types import JobId
 
 
@@ -101,10 +104,12 @@ class Client:
         Raises:
             NobodyListens: no daemon under the home runs.
             NoDaemonError: one may run, but none answers: what the first such lacks.
+            UsageError: another account may have put that daemon there.
         """
         paths = sorted(sockets(self.home), key=lambda path: path == last)
         failure: NoDaemonError = NobodyListens(self.home)
         for path in paths:
+            _refuse_strangers(path.parent)
             try:
                 if len(paths) > 1:
                     probe(path)
@@ -122,3 +127,15 @@ class Client:
                 raise
             return connection
         raise failure
+
+
+def _refuse_strangers(home: Path) -> None:
+    """What is asked, a job's files say, is for no daemon of another account. (Root may ask any.)
+
+    Raises:
+        UsageError: another account could have laid the socket there.
+    """
+    if os.geteuid() == 0:
+        return
+    with contextlib.suppress(OSError):  # who can't look there can't ask there either, and is told
+        refuse_open(home)

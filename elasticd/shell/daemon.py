@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
+from structlog.typing import EventDict, WrappedLogger
 
 from elasticd import __version__
 from elasticd.errors import INCURABLE, ElasticdError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
-from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.rules import one_line
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
@@ -29,6 +31,13 @@ from elasticd.shell.storage.homefolders import require_folders
 _FILES = 4096
 
 log = structlog.get_logger(__name__)
+
+
+class _Printable(structlog.processors.LogfmtRenderer):
+    """What a script or another node has said steers no terminal that shows the log."""
+
+    def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
+        return one_line(super().__call__(logger, name, event_dict))
 
 
 class _Forgiving(io.TextIOBase):
@@ -88,7 +97,7 @@ def _run(home: Path, file: Path | None) -> int:
     began_in = _working_folder()
     home = home.absolute()
     file = file.absolute() if file is not None else None
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     refuse_open(home)
     require_folders(home)
     settings = config.load(home, file)
@@ -133,7 +142,7 @@ def _prepare(home: Path) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+            _Printable(key_order=["timestamp", "level", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Forgiving(sys.stderr))),

@@ -1,6 +1,6 @@
 """What is said to somebody who wants to become a member, and by them (docs/protocols.md §4).
 
-They have no certificate yet. So they hear nothing of the cluster before they have shown a token. A
+They have no certificate yet. So they hear no name of the cluster before they have shown a token. A
 member that renews its certificate shows the one that it has.
 """
 

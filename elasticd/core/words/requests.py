@@ -37,7 +37,8 @@ class ShowStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReadLogs:
-    """What a job's ranks printed, as :class:`LogText`; with ``follow`` until the job has ended."""
+    """What a job's ranks printed, as :class:`LogText`; with ``follow`` until the job has ended.
+    At the end :class:`LogUnread` for each node whose log could not be read."""
 
     kind: ClassVar = "logs"
     job: JobId
@@ -357,6 +358,16 @@ class LogBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class LogUnread:
+    """The last word of a node's log: it has more than was shown, or may have."""
+
+    rank: int | None
+    node: NodeId
+    unread: str
+    """Why it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankStruck:
     """What was done to which process; ``pid`` 0 is a whole node."""
 
@@ -395,7 +406,15 @@ Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
 Answer = (
-    Outcome | JobNamed | StreamEnded | LogText | LogBytes | RankStruck | LinksCut | RotationTold
+    Outcome
+    | JobNamed
+    | StreamEnded
+    | LogText
+    | LogBytes
+    | LogUnread
+    | RankStruck
+    | LinksCut
+    | RotationTold
 )
 
 REQUESTS: Words[Request] = Words(Request, key="do", terse=True)

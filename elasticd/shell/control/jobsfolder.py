@@ -25,6 +25,7 @@ import structlog
 
 from elasticd import archive
 from elasticd.errors import ConfigError, ElasticdError, OperationError, UsageError
+from elasticd.settings.ownhome import account_name
 from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.durable import write_durable, write_whole
 from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
@@ -64,6 +65,7 @@ class FoundJob:
         signature: changes when it is renamed or written.
         whole: nothing in it was written since it was renamed.
         written_at: newest modification inside, Unix seconds.
+        owners: the accounts whose the folder and its job.toml are.
     """
 
     name: str
@@ -71,6 +73,7 @@ class FoundJob:
     signature: Signature
     whole: bool
     written_at: float
+    owners: frozenset[int]
 
 
 class JobsFolder:
@@ -154,6 +157,7 @@ class JobsFolder:
     async def _deal_with(self, job: FoundJob) -> float:
         """Submit or refuse; returns the seconds until it is to be tried again, or 0."""
         try:
+            refuse_foreign(job)
             digest = await asyncio.to_thread(content_digest, job)
             if digest in self._accepted:
                 log.info("job is known", name=job.name, job=self._accepted[digest])
@@ -255,7 +259,27 @@ def _found(path: Path, toml: Path, newest_ns: int) -> FoundJob:
     signature = (status.st_ino, status.st_ctime_ns, newest_ns, status.st_size)
     # A rename changes the status time, a write both, at the granularity of the file system's clock.
     whole = status.st_ctime_ns > newest_ns
-    return FoundJob(path.name, toml, signature, whole, newest_ns / 1e9)
+    owners = {status.st_uid}
+    with contextlib.suppress(OSError):  # it is refused when it is read
+        owners.add(toml.stat().st_uid)
+    return FoundJob(path.name, toml, signature, whole, newest_ns / 1e9, frozenset(owners))
+
+
+def refuse_foreign(job: FoundJob, me: int | None = None) -> None:
+    """A job runs as this account, so only what this account or root has put there is taken. (What
+    lies in a folder of root's, root has put there.)
+
+    Raises:
+        UsageError: it belongs to another account.
+    """
+    me = os.geteuid() if me is None else me
+    foreign = job.owners - {0, me}
+    if me != 0 and foreign:
+        names = ", ".join(account_name(uid) for uid in sorted(foreign))
+        raise UsageError(
+            f"it belongs to another account of this machine ({names}), and would run as"
+            f" {account_name(me)}: copy it, so that it is yours"
+        )
 
 
 def _newest_ns(folder: Path) -> int:

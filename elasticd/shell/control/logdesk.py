@@ -22,6 +22,8 @@ from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
 _FOLLOW_SECONDS = 0.3
+_UNREAD_SECONDS = 5.0
+"""So long a job's end is followed where a node's log can't be read."""
 _READ_BYTES = 256 * 1024
 
 
@@ -44,6 +46,7 @@ class LogDesk:
         decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
         tails: dict[NodeId, Tail] | None = None if request.tail is None else {}
         ranks: dict[NodeId, int] = {}
+        over_at: float | None = None
 
         async def send(node: NodeId, data: bytes) -> None:
             rank = ranks.get(node)
@@ -56,7 +59,7 @@ class LogDesk:
 
         while True:
             ended = self.node.records[job].ended
-            moved = False
+            moved, unread = False, dict[NodeId, str]()
             ranks = await self._last_ranks(job)
             # Of a time that is yet to come nothing is to be shown: all there is was printed before.
             nodes = [] if since > self.now() else self._nodes_by_rank(job, request.rank, ranks)
@@ -68,7 +71,8 @@ class LogDesk:
                     if not data and offsets[node] < (start := await self._start(node, job)):
                         # Parts were removed faster than they were read.
                         offsets[node], moved = start, True
-                except (ElasticdError, OSError):
+                except (ElasticdError, OSError) as error:
+                    unread[node] = str(error)
                     continue
                 if not data:
                     continue
@@ -83,7 +87,15 @@ class LogDesk:
                     await send(node, tail.take())
                 tails = None
             if not moved and (ended or not request.follow):
-                return
+                # A node whose trainer has just ended may be back with what that printed last.
+                over_at = self.now() if over_at is None else over_at
+                waits = request.follow and self.now() < over_at + _UNREAD_SECONDS
+                if not (waits and unread.keys() & ranks.keys()):
+                    if request.rank is None and nodes:
+                        unread |= dict.fromkeys(ranks.keys() - {*nodes}, "it is not there")
+                    for node in sorted(unread.keys() & ranks.keys()):
+                        await stream.send(r.LogUnread(ranks[node], node, unread[node]))
+                    return
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
 
@@ -105,7 +117,7 @@ class LogDesk:
         if node == self.node.me:
             return await self.states.log_bytes(job, offset, _READ_BYTES, counted=True)
         if not self.neighbours.reaches(node):
-            return b""
+            raise OperationError(f"{node} can't be reached")
         fd = nameless_file()
         try:
             await self.neighbours.fetch(node, WantLog(job, offset, counted=True), fd)

@@ -21,7 +21,7 @@ def test_every_key_that_the_facts_ask_for() -> None:
         "Label": "com.elasticd.daemon",
         "UserName": "ann",
         "ProgramArguments": [
-            *(sys.executable, "-m", "elasticd.shell.daemon", "run"),
+            *(sys.executable, "-P", "-m", "elasticd.shell.daemon", "run"),
             *("--home", home),
         ],
         "WorkingDirectory": home,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from elasticd.core.node import Node
-from elasticd.core.words.requests import ReadLogs
+from elasticd.core.words.bulk import WantLog, WantLogStart
+from elasticd.core.words.requests import LogUnread, ReadLogs
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.network.neighbours import Neighbours
@@ -19,7 +22,8 @@ from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
 JOB = JobId("j")
-A = NodeId("a")
+A, B = NodeId("a"), NodeId("b")
+OTHERS = b"what b printed\n"
 
 
 @dataclass
@@ -30,6 +34,12 @@ class Cluster:
     time: float = 0.0
     printed: bytes = b""
     said: str = ""
+    unread: dict[NodeId, str] = field(default_factory=dict)
+    """What was said to be unread."""
+    ranks: tuple[NodeId, ...] = (A,)
+    living: tuple[NodeId, ...] = (A,)
+    reached_at: float = inf
+    """When the link to the others is there again."""
     records: dict[JobId, Any] = field(default_factory=dict)
 
     def now(self) -> float:
@@ -40,7 +50,14 @@ class Cluster:
         return self.time
 
     async def last_members(self, job: JobId) -> list[str]:
-        return [A]
+        return list(self.ranks)
+
+    def reaches(self, node: NodeId) -> bool:
+        return self.time >= self.reached_at
+
+    async def fetch(self, node: NodeId, wanted: WantLog | WantLogStart, fd: int) -> None:
+        text = b"0" if isinstance(wanted, WantLogStart) else OTHERS[wanted.offset :]
+        os.pwrite(fd, text, 0)
 
     async def log_start(self, job: JobId, since: float, counted: bool) -> int:
         return 0
@@ -49,7 +66,10 @@ class Cluster:
         return self.printed[offset:]
 
     async def send(self, piece: Any) -> None:
-        self.said += piece.text
+        if isinstance(piece, LogUnread):
+            self.unread[piece.node] = piece.unread
+        else:
+            self.said += piece.text
 
     def logs(self, request: ReadLogs) -> str:
         self.now()
@@ -58,13 +78,13 @@ class Cluster:
             me=A,
             tables=SimpleNamespace(jobs=jobs),
             records=self.records,
-            liveness=SimpleNamespace(living=lambda: [A]),
+            liveness=SimpleNamespace(living=lambda: [*self.living]),
         )
         desk = LogDesk(
             cast(Node, node),
             cast(States, self),
             cast(EventReading, self),
-            cast(Neighbours, None),
+            cast(Neighbours, self),
             self.now,
         )
         asyncio.run(desk.logs(request, cast(Stream, self)))
@@ -85,3 +105,29 @@ def test_what_is_printed_from_then_on_is_followed() -> None:
 
 def test_of_a_time_that_has_been_all_is_handed_out_that_may_be_later() -> None:
     assert Cluster(time=8).logs(ReadLogs(JOB, since=1.0)) == "9\n10\n"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_whose_log_can_not_be_read_is_told(follow: bool) -> None:
+    cluster = Cluster(ranks=(A, B), living=(A, B))
+    assert OTHERS.decode() not in cluster.logs(ReadLogs(JOB, follow=follow))
+    assert cluster.unread == {B: "b can't be reached"}
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_rank_whose_node_is_gone_is_told(follow: bool) -> None:
+    cluster = Cluster(ranks=(A, B))
+    cluster.logs(ReadLogs(JOB, follow=follow))
+    assert cluster.unread == {B: "it is not there"}
+
+
+def test_the_end_of_a_log_that_is_followed_is_waited_for() -> None:
+    cluster = Cluster(ranks=(A, B), living=(A, B), reached_at=14.0)
+    assert OTHERS.decode() in cluster.logs(ReadLogs(JOB, follow=True))
+    assert not cluster.unread
+
+
+def test_of_one_rank_no_other_is_told() -> None:
+    cluster = Cluster(ranks=(A, B))
+    cluster.logs(ReadLogs(JOB, rank=0))
+    assert not cluster.unread

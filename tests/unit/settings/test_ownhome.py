@@ -1,0 +1,135 @@
+"""Homes that another account could replace, or what leads to them, are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
+from elasticd.client.client import Client
+from elasticd.core.words.requests import ShowStatus
+from elasticd.errors import UsageError
+from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.shell.control.jobsfolder import find_jobs, refuse_foreign
+
+ME, OTHER = 54_321, 12_345
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to other accounts")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Of an account of its own, if we are root; what is above it is root's, or ours."""
+    made = tmp_path / "above" / "home"
+    make_private(made)
+    if os.geteuid() == 0:
+        os.chown(made.parent, ME, -1)
+        os.chown(made, ME, -1)
+    return made
+
+
+def owner() -> int:
+    return ME if os.geteuid() == 0 else os.geteuid()
+
+
+def test_nobody_may_write_in_what_is_made_on_the_way_to_a_home(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "state" / "x" / "home")
+    finally:
+        os.umask(before)
+    made = [tmp_path / "state", tmp_path / "state" / "x", tmp_path / "state" / "x" / "home"]
+    assert [oct(folder.stat().st_mode & 0o777) for folder in made] == ["0o755", "0o755", "0o700"]
+    refuse_open(made[-1])
+
+
+def test_a_home_of_ones_own_is_taken_also_by_a_link(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("above")
+    (tmp_path / "second").symlink_to(tmp_path / "link" / ".." / "above" / "home")
+    for way in (home, tmp_path / "link" / "home", tmp_path / "second"):
+        refuse_open(way, owner())
+
+
+@pytest.mark.parametrize("way", ["home", "../above/home", "linked"])
+def test_a_folder_above_that_all_may_write_is_refused(way: str, home: Path) -> None:
+    (home.parent / "linked").symlink_to(home)
+    home.parent.chmod(0o777)
+    with pytest.raises(UsageError, match=f"chmod o-w {re.escape(str(home.parent))}"):
+        refuse_open(home.parent / way, owner())
+    home.parent.chmod(0o1777)
+    refuse_open(home, owner())
+
+
+@as_root
+def test_a_link_or_a_folder_of_another_account_is_refused(home: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(home)
+    os.chown(link, OTHER, -1, follow_symlinks=False)
+    for me in (ME, 0):
+        with pytest.raises(UsageError, match=f"{link}, on the way to {link}, belongs to another"):
+            refuse_open(link, me)
+    os.chown(home.parent, OTHER, -1)
+    with pytest.raises(UsageError, match=f"{home.parent}, on the way to {home}, belongs to"):
+        refuse_open(home, ME)
+
+
+def test_a_link_that_leads_to_itself_ends(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="levels of symbolic links"):
+        refuse_open(tmp_path / "a" / "home")
+
+
+@as_root
+def test_a_home_that_a_group_may_write_is_refused(home: Path) -> None:
+    os.chown(home, -1, 1)
+    home.chmod(0o770)
+    with pytest.raises(UsageError, match=r"by the group .*, which could command"):
+        refuse_open(home, ME)
+    home.chmod(0o750)
+    refuse_open(home, ME)
+
+
+def test_a_client_says_nothing_to_a_daemon_that_another_account_may_have_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "control.sock").touch()
+    if os.geteuid() == 0:
+        os.chown(tmp_path, OTHER, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: ME)
+    with pytest.raises(UsageError, match="belongs to another account"):
+        Client(tmp_path).open(ShowStatus())
+
+
+@as_root
+@pytest.mark.parametrize("given", ["job", "job/job.toml"])
+def test_a_job_of_another_account_is_not_taken(given: str, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "job.toml").write_text("")
+    for path in ("job", "job/job.toml"):
+        os.chown(tmp_path / path, ME, -1)
+    (job,) = find_jobs(tmp_path)
+    refuse_foreign(job, ME)
+    os.chown(tmp_path / given, OTHER, -1)
+    (job,) = find_jobs(tmp_path)
+    with pytest.raises(UsageError, match="belongs to another account"):
+        refuse_foreign(job, ME)
+    refuse_foreign(job, 0)
+
+
+@pytest.mark.parametrize("laid", ["link", "fifo", "file"])
+def test_what_lies_under_a_temporary_name_is_not_written_to(laid: str, tmp_path: Path) -> None:
+    precious, beside = tmp_path / "precious", tmp_path / "model.safetensors.tmp"
+    precious.write_bytes(b"precious")
+    if laid == "link":
+        beside.symlink_to(precious)
+    elif laid == "fifo":
+        os.mkfifo(beside)
+    else:
+        os.link(precious, beside)
+    write_beside(LOCAL_DISK, tmp_path / "model.safetensors", [b"a model"])
+    assert precious.read_bytes() == b"precious"
+    assert (tmp_path / "model.safetensors").read_bytes() == b"a model"
