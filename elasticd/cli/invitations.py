@@ -200,7 +200,7 @@ def _why(answer: Answer, program: str) -> str:
     """Of a command that failed and has not said why as elasticctl does."""
     text = _last_line(answer.err) or _last_line(answer.out)
     if answer.status == _SSH_FAILED:
-        return f"ssh: {text or 'it gives no reason'}"
+        return f"ssh: {text.removeprefix('ssh: ') or 'it gives no reason'}"
     if answer.status == _NO_PROGRAM:
         return f"there is no {program!r} there: say where it is with --elasticctl PATH"
     return f"it ended with status {answer.status}: {text or 'it says nothing'}"

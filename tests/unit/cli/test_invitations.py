@@ -122,6 +122,10 @@ def test_answers() -> None:
             Answer(255, "", "motd\nmac-2: Permission denied (publickey).\r\n"),
             "ssh: mac-2: Permission denied (publickey).",
         ),
+        (
+            Answer(255, "", "ssh: Could not resolve hostname mac-2"),
+            "ssh: Could not resolve hostname mac-2",
+        ),
         (Answer(255, "", ""), "ssh: it gives no reason"),
         (
             Answer(127, "", "sh: 1: elasticctl: not found"),
