@@ -6,18 +6,15 @@ cryptography is loaded by the command that does: every other one should start qu
 
 from __future__ import annotations
 
-import secrets
 import sys
-import time
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elasticd.cli import clusterhome, output, rotation
-from elasticd.cli.clusterhome import damage_told, member_home, own_home
+from elasticd.cli import clusterhome, inviting, output, rotation
+from elasticd.cli.clusterhome import damage_told, member_home, moment, own_home
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
@@ -27,7 +24,7 @@ from elasticd.client.homes import home_option
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
-from elasticd.errors import NoDaemonError, OperationError, UsageError
+from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.rules import Value
@@ -68,7 +65,8 @@ Listen = Annotated[
         metavar="HOST:PORT",
         show_default=False,
         help="Where its daemon listens for the others. Default: as elasticd.toml says, else at this"
-        " machine's address towards them, on port 7070 if that is free.",
+        " machine's address towards them, on port 7070 if that is free. 'join' takes :PORT, too: at"
+        " that address.",
     ),
 ]
 
@@ -85,6 +83,8 @@ def group(context: typer.Context, home: Home = None, json: Json = False) -> None
     On each other one:
       elasticctl service install
       elasticctl cluster join TOKEN
+    Or, for all hosts of a file, on the first machine:
+      elasticctl cluster invite hosts.json
     """
     common(context, home, json)
     if context.invoked_subcommand is None:
@@ -182,29 +182,21 @@ def token(
     folder = member_home(options)
     with damage_told():
         member = papers.read(folder)
-    if not papers.makes_members(folder):
-        raise OperationError(
-            f"{member.node} makes no members: ask on the node where 'cluster init' was run"
-        )
-    settings = config.load(folder)
-    clusterhome.checked_listen(settings.addresses[0], settings)
-    now = time.time()
-    until, secret = now + hours * 3600, secrets.token_bytes(tokens.SECRET_BYTES)
-    made = Token(member.cluster_id, secret, settings.addresses[: tokens.MOST_ADDRESSES])
-    issuing.open_token(folder, tokens.opened(secret, until, uses), now)
+    made = clusterhome.open_token(folder, member, hours * 3600, uses)
+    text = made.token.text()
     if options.json:
-        told = {"token": made.text(), "until_unix": until, "uses": uses}
-        print_json({**told, "addresses": list(made.addresses)})
+        told = {"token": text, "until_unix": made.until_unix, "uses": uses}
+        print_json({**told, "addresses": list(made.token.addresses)})
         return
-    say(made.text(), flush=True)
+    say(text, flush=True)
     warn(
-        f"until {_moment(until)} {counted(uses, 'node')} can join with it: 'elasticctl cluster"
-        " join TOKEN' there"
+        f"until {moment(made.until_unix)} {counted(uses, 'node')} can join with it: 'elasticctl"
+        " cluster join TOKEN' there"
     )
-    if all(map(clusterhome.is_loopback, made.addresses)):
-        warn(f"this node listens on {made.addresses[0]}, which only this machine can reach")
-    if find_daemon(folder) is None:
-        warn(f"this node's daemon takes it, and does not run; {clusterhome.starting(folder)}")
+    made.warn_of_troubles(folder)
+
+
+app.command("invite", short_help="Let all machines of a host file join.")(inviting.invite)
 
 
 @app.command(short_help="Become a member of a cluster.")
@@ -263,14 +255,16 @@ def _join(
     from elasticd.client import joining
 
     if listen is not None:
-        clusterhome.checked_listen(listen, settings)
+        clusterhome.checked_listen(listen, settings, bare=True)
     written = "listen" in settingsfile.keys_there(home)
     running = find_daemon(home) is not None
     clusterhome.make(home)
     key = joining.key_of(home)
 
     def where(host: str) -> str:
-        return listen or clusterhome.found_listen(
+        if listen is not None:
+            return host + listen if listen.startswith(":") else listen
+        return clusterhome.found_listen(
             host, settings, written=written, running=running, free=clusterhome.free_port
         )
 
@@ -394,7 +388,7 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
         )
         return
     say(f"cluster {_short(member)}; this node is {member.node}")
-    say(f"its certificate is of {_moment(own.made_unix)}, and good until {until.date()}")
+    say(f"its certificate is of {moment(own.made_unix)}, and good until {until.date()}")
     if renewal.is_due(own):
         say("it is old: this node renews it when it reaches the node that lets others in")
     say("it lets others in" if makes else "another node lets others in")
@@ -409,8 +403,8 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
 
 def _row(node: Mapping[str, Any]) -> tuple[object, ...]:
     state = "put out" if node["revoked"] else "joined"
-    made = _moment(node["certificate_unix"]) + (" (old)" if node["old"] else "")
-    return node["node"], state, _moment(node["since_unix"]), made, node["address"]
+    made = moment(node["certificate_unix"]) + (" (old)" if node["old"] else "")
+    return node["node"], state, moment(node["since_unix"]), made, node["address"]
 
 
 def _put_out(
@@ -452,7 +446,3 @@ def _told(home: Path, member: MemberPapers, listen: str, runs: bool) -> dict[str
 
 def _short(member: MemberPapers) -> str:
     return member.cluster_id[:SHORT_ID]
-
-
-def _moment(unix: float) -> str:
-    return datetime.fromtimestamp(unix).strftime("%Y-%m-%d %H:%M")

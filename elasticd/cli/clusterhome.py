@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ipaddress
+import secrets
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
+from elasticd.cli.screen import warn
 from elasticd.client.homes import cluster_of, home_option, node_homes
 from elasticd.errors import DamageError, OperationError, UsageError
+from elasticd.settings import config
 from elasticd.settings.config import (
     NodeConfig,
     default_home,
@@ -18,7 +25,27 @@ from elasticd.settings.config import (
 )
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.storage import issuing, papers
+from elasticd.trust import tokens
+from elasticd.trust.member import MemberPapers
+from elasticd.trust.tokens import Token
 from elasticd.types import OF_NODE_ID, NodeId, is_node_id
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedToken:
+    """A token with which ``uses`` nodes can join."""
+
+    token: Token
+    until_unix: float
+    uses: int
+
+    def warn_of_troubles(self, home: Path) -> None:
+        """Say what keeps others from using it, if something does."""
+        where = self.token.addresses
+        if all(map(is_loopback, where)):
+            warn(f"this node listens on {where[0]}, which only this machine can reach")
+        if find_daemon(home) is None:
+            warn(f"this node's daemon takes it, and does not run; {starting(home)}")
 
 
 def own_home(options: Common) -> Path:
@@ -75,6 +102,27 @@ def make(home: Path) -> None:
     refuse_open(home)
 
 
+def open_token(home: Path, member: MemberPapers, seconds: float, uses: int) -> OpenedToken:
+    """Let so many nodes join.
+
+    Raises:
+        OperationError: this node makes no members, or the file with the other tokens is damaged.
+        UsageError: nobody can reach it as elasticd.toml says.
+        OSError: the disk is full or broken.
+    """
+    if not papers.makes_members(home):
+        raise OperationError(
+            f"{member.node} makes no members: ask on the node where 'cluster init' was run"
+        )
+    settings = config.load(home)
+    checked_listen(settings.addresses[0], settings)
+    now = time.time()
+    until, secret = now + seconds, secrets.token_bytes(tokens.SECRET_BYTES)
+    made = Token(member.cluster_id, secret, settings.addresses[: tokens.MOST_ADDRESSES])
+    issuing.open_token(home, tokens.opened(secret, until, uses), now)
+    return OpenedToken(made, until, uses)
+
+
 @contextmanager
 def damage_told() -> Iterator[None]:
     """Damaged papers end a command like whatever else fails."""
@@ -103,10 +151,14 @@ def checked_id(given: str | None, settings: NodeConfig) -> NodeId:
     return NodeId(node)
 
 
-def checked_listen(given: str, settings: NodeConfig) -> str:
-    """Raises UsageError: it is no address, or one by which nobody can be reached."""
+def checked_listen(given: str, settings: NodeConfig, *, bare: bool = False) -> str:
+    """``bare``: the host may be missing, as in ``:7071``.
+
+    Raises:
+        UsageError: it is no address, or one by which nobody can be reached.
+    """
     try:
-        host, _ = split_address(given)
+        host, _ = split_address(f"host{given}" if bare and given.startswith(":") else given)
     except ValueError:
         raise UsageError(f"--listen: must be HOST:PORT, not {given!r}") from None
     if host == "0.0.0.0" and not settings.advertise:
@@ -181,3 +233,7 @@ def _bound(host: str, port: int) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         return int(probe.getsockname()[1])
+
+
+def moment(unix: float) -> str:
+    return datetime.fromtimestamp(unix).strftime("%Y-%m-%d %H:%M")

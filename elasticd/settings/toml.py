@@ -22,6 +22,32 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 1 << 20
 
 
+def read_text(path: Path, kind: str) -> str:
+    """What a file of the user's says. ``kind``: what it should be, as ``TOML``.
+
+    Raises:
+        ConfigError: it is missing, unreadable, too big or not UTF-8.
+    """
+    file = str(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError("no such file", file=file) from None
+    except IsADirectoryError:
+        raise ConfigError(f"is a folder, not a {kind} file", file=file) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"can't be read: {reason}", file=file) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise ConfigError(f"is larger than {MAX_FILE_BYTES} bytes", file=file)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8 text", file=file, line=line) from None
+
+
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
     """Where a key was written."""
@@ -47,25 +73,7 @@ class Document:
         Raises:
             ConfigError: it is missing, unreadable, too big, not UTF-8 or not TOML.
         """
-        file = str(path)
-        try:
-            with path.open("rb") as stream:
-                raw = stream.read(MAX_FILE_BYTES + 1)
-        except FileNotFoundError:
-            raise ConfigError("no such file", file=file) from None
-        except IsADirectoryError:
-            raise ConfigError("is a folder, not a TOML file", file=file) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(f"can't be read: {reason}", file=file) from None
-        if len(raw) > MAX_FILE_BYTES:
-            raise ConfigError(f"is larger than {MAX_FILE_BYTES} bytes", file=file)
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise ConfigError("is not UTF-8 text", file=file, line=line) from None
-        return cls.parse(text, file)
+        return cls.parse(read_text(path, "TOML"), str(path))
 
     @classmethod
     def parse(cls, text: str, file: str) -> Document:

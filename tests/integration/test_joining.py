@@ -14,6 +14,7 @@ from elasticd.cli.daemons import find_daemon, start_daemon
 from elasticd.client import restarting
 from elasticd.core.words.requests import ShowStatus
 from elasticd.shell.storage import papers
+from tests.fakessh import FakeSsh
 from tests.integration.cluster import ELASTICCTL, Cluster
 from tests.integration.test_digest import check
 from tests.ports import free_address
@@ -161,3 +162,46 @@ def test_a_token_is_spent_by_one_and_a_join_is_repeated_after_a_fault(founded: F
     founded.restart_daemon("node-2")
     founded.size -= 1
     founded.wait_for("node-2", lambda: len(founded.view()["members"]) == 2)
+
+
+def test_all_hosts_of_a_file_join_over_ssh(
+    founded: Founded,
+    undisturbed: Callable[[str], str],
+    kernels: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two daemons that run alone there train at once, and are left alone when it is said again."""
+    expected = undisturbed("high.py")
+    ssh = FakeSsh.made(tmp_path / "hosts")
+    hosts = ("mac-2", "mac-3")
+    homes = [ssh.home(host) for host in hosts]
+    for host, home in zip(hosts, homes, strict=True):
+        home.mkdir(parents=True, mode=0o700)
+        shutil.copytree(kernels, home / "cache")
+        (home / "elasticd.toml").write_text(f"node_id = {host!r}\nlisten = {free_address()!r}\n")
+    file = tmp_path / "hosts.txt"
+    file.write_text("localhost\nmac-2\nmac-3\n")
+    monkeypatch.setenv("PATH", ssh.path)
+    job = founded.submit("high.py", job__args=SLOW)
+    daemons = [start_daemon(home) for home in homes]
+    try:
+        for home in homes:
+            restarting.await_status(home, SECONDS)
+        done = founded.on("node-0", "cluster", "invite", str(file), "--run")
+        assert done.returncode == 0, done
+        assert done.stdout.count("joined; it listens on") == done.stdout.count("daemon runs") == 2
+
+        def train() -> bool:
+            return {rank["node"] for rank in founded.status(job)["ranks"]} == {"node-0", *hosts}
+
+        founded.wait_for("ranks on both hosts", train)
+        again = founded.on("node-0", "cluster", "invite", str(file), "--run")
+        assert again.returncode == 0 and "nobody is left to be invited" in again.stdout, again
+        assert len(ssh.said) == 2
+        check(founded, job, "high.py", expected)
+    finally:
+        for daemon in daemons:
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(SECONDS)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.client.fake_daemon import PROGRAM, FakeDaemon
+from tests.unit.shell.control.welcoming import Host
 
 STATUS: dict[str, Any] = {
     "cluster": "local",
@@ -120,6 +123,27 @@ def daemon() -> Iterator[Callable[..., Any]]:
     """``daemon(home, answers)`` is a fake daemon that serves until the test ends."""
     with ExitStack() as running:
         yield lambda home, answers: running.enter_context(FakeDaemon(home, answers))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """A node that lets others in, in a thread."""
+    found, ready, loop = Host(tmp_path / "host"), threading.Event(), asyncio.new_event_loop()
+    done = asyncio.Event()
+
+    async def serve() -> None:
+        async with found.listening():
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    yield found
+    loop.call_soon_threadsafe(done.set)
+    thread.join()
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
 
 
 @pytest.fixture

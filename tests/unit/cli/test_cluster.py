@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -30,27 +28,6 @@ from tests.unit.shell.control.welcoming import CLUSTER, NODE, PEER, Host
 
 Ctl = Callable[..., tuple[int, str, str]]
 AT = "10.1.2.3:7070"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    """A node that lets others in, in a thread."""
-    found, ready, loop = Host(tmp_path / "host"), threading.Event(), asyncio.new_event_loop()
-    done = asyncio.Event()
-
-    async def serve() -> None:
-        async with found.listening():
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(20)
-    yield found
-    loop.call_soon_threadsafe(done.set)
-    thread.join()
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
 
 
 @pytest.fixture
@@ -202,6 +179,16 @@ def test_join_reads_the_token_from_a_file(
     monkeypatch.setattr(sys, "stdin", io.StringIO(host.token().text() + "\n"))
     assert ctl("cluster", "join", "-", "--home", home, "--node-id", "b")[0] == 0
     assert papers.read(home).node == "b"
+
+
+def test_join_at_a_port_of_ones_own(ctl: Ctl, home: Path, host: Host) -> None:
+    """At the address towards the cluster, as where nothing is said."""
+    token = host.token().text()
+    code, _, err = ctl("cluster", "join", token, "--home", home, "--listen", ":99999")
+    assert (code, "must be HOST:PORT, not ':99999'" in err, home.exists()) == (2, True, False)
+    said = ("--home", home, "--node-id", "b", "--listen", ":7071")
+    assert ctl("cluster", "join", token, *said)[0] == 0
+    assert config.load(home).listen == "127.0.0.1:7071" == host.joined[NodeId("b")].address
 
 
 def test_join_that_failed_can_be_repeated_with_the_same_key(

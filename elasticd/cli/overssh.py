@@ -1,0 +1,118 @@
+"""Commands on other machines, over ssh: several at once, each for a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+
+from elasticd.cli.interrupts import Interrupts
+from elasticd.cli.invitations import Answer
+from elasticd.errors import OperationError
+from elasticd.supervision.roster import kill_group
+
+SSH = "ssh"
+OPTIONS = (
+    # It asks nothing: nobody could answer several at once.
+    "-o", "BatchMode=yes",
+    "-o", "ConnectTimeout=15",
+    # A connection that is kept for later would hold our pipes open.
+    "-o", "ControlMaster=no",
+    "-T",
+)  # fmt: skip
+AT_ONCE = 8
+"""Below what sshd takes of one machine by default while they log in (MaxStartups)."""
+_KEPT_BYTES = 64 * 1024
+"""Of what a command prints; the end."""
+
+
+def check() -> None:
+    """Raises OperationError: there is no ssh here."""
+    if shutil.which(SSH) is None:
+        raise OperationError(f"{SSH}: there is no such program here")
+
+
+def run(
+    calls: Sequence[tuple[str, str]],
+    said: str,
+    seconds: float,
+    ended: Callable[[int, Answer], None],
+) -> None:
+    """Run commands, each of a host and a line for its shell. No process is left behind, also after
+    Ctrl-C.
+
+    Args:
+        said: to each on its standard input.
+        seconds: for each.
+        ended: hears of each as it ends; the number is that of the call.
+    """
+    interrupts = Interrupts()
+    with interrupts.in_force():
+        asyncio.run(_all(calls, said.encode(), seconds, ended, interrupts))
+
+
+async def _all(
+    calls: Sequence[tuple[str, str]],
+    said: bytes,
+    seconds: float,
+    ended: Callable[[int, Answer], None],
+    interrupts: Interrupts,
+) -> None:
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int, host: str, line: str) -> None:
+        async with turns:
+            answer = await _answer([SSH, *OPTIONS, host, line], said, seconds, interrupts)
+        ended(number, answer)
+
+    tasks = [asyncio.create_task(one(at, *call)) for at, call in enumerate(calls)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(
+    command: Sequence[str], said: bytes, seconds: float, interrupts: Interrupts
+) -> Answer:
+    process = None
+    pipe = asyncio.subprocess.PIPE
+    try:
+        with interrupts.held():
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        assert process.stdin and process.stdout and process.stderr
+        async with asyncio.timeout(seconds):
+            _, out, err, status = await asyncio.gather(
+                _say(process.stdin, said),
+                _end_of(process.stdout),
+                _end_of(process.stderr),
+                process.wait(),
+            )
+        return Answer(status, out, err)
+    except TimeoutError:
+        return Answer(None, "", "")
+    finally:
+        with interrupts.held():
+            if process is not None and process.returncode is None:
+                kill_group(process.pid)
+                await process.wait()
+
+
+async def _say(stream: asyncio.StreamWriter, said: bytes) -> None:
+    # It may have ended without listening.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.write(said)
+        await stream.drain()
+    stream.close()
+
+
+async def _end_of(stream: asyncio.StreamReader) -> str:
+    kept = b""
+    while piece := await stream.read(_KEPT_BYTES):
+        kept = (kept + piece)[-_KEPT_BYTES:]
+    return kept.decode("utf-8", "replace")
