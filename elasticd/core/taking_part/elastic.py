@@ -206,6 +206,8 @@ class Elastic:
         world = form.world
         self.ctx.persist("world", world)
         self.ctx.hear(world.job, world.generation)
+        if trainer.entered is None:
+            self.reports.told.states.lost()
         self.reports.enter(world)
         self.given_up = None
         self.answers.expire()

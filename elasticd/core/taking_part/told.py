@@ -60,6 +60,11 @@ class ToldStates:
     told: list[Digest] = field(default_factory=list)
     """As of the present world: leaders compare who is in it."""
 
+    def lost(self) -> None:
+        """It was another trainer's, which has ended: the one that is about to enter its first world
+        has another state, be it one that grew by updates alone."""
+        self.told = []
+
     def recall(self, world: World) -> None:
         """A daemon goes on after another: what the trainer tells again of older worlds may be of a
         state that it has no more."""

@@ -102,6 +102,15 @@ def test_what_a_state_was_like_is_told_as_of_the_world_that_goes_on_with_it() ->
     assert [told.step for told in made.told] == [8, 9, 10, 11]
 
 
+def test_what_another_trainer_had_is_not_told_of_the_one_that_grew_by_updates() -> None:
+    world, made = world_of(A, B), ToldStates()
+    made.hear(_of(3, world.generation), world)
+    grown = replace(world, generation=Tag(9, A, "n"), sources=("updates:b", "keep"))
+    made.lost()
+    made.enter(A, grown)
+    assert made.told == []
+
+
 def test_slow_disks_that_tell_of_old_states_leave_the_newest_to_be_told_again() -> None:
     world, made = world_of(A, B), ToldStates()
     for step in (40, 20, 25, 30, 35):
