@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +31,7 @@ from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.rules import Value
-from elasticd.shell.network import interfaces
+from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
 from elasticd.trust.issuing import Register
@@ -67,8 +67,9 @@ Listen = Annotated[
         "--listen",
         metavar="HOST:PORT",
         show_default=False,
-        help="Where its daemon listens for the others. Default: as elasticd.toml says, else at this"
-        " machine's address towards them, on port 7070 if that is free.",
+        help="Where its daemon listens for the others. Default: as elasticd.toml says, else"
+        " 0.0.0.0:7070, which is all of this machine's addresses; the daemon tells the others which"
+        " there are.",
     ),
 ]
 
@@ -130,16 +131,17 @@ def init(
     where = _listen_of_first(folder, settings, listen)
     clusterhome.make(folder)
     settingsfile.change(folder, {"node_id": node, "listen": where})
+    at = ownaddresses.found(config.load(folder)).addresses
     member = papers.read(folder) if begun else founding.found(folder, node)
     if not options.json:
         say(f"made cluster {_short(member)}; this node is {node}, and lets others in")
-        say(f"it listens on {where} (elasticd.toml)")
+        say(_listens(where, at))
     runs = _begin_anew(folder)
     if options.json:
-        print_json(_told(folder, member, where, runs))
+        print_json(_told(folder, member, where, at, runs))
         return
-    if clusterhome.is_loopback(where):
-        warn(f"{where} is reached from this machine only: --listen names another address")
+    if all(map(clusterhome.is_loopback, at)):
+        warn(f"{at[0]} is reached from this machine only: --listen names another address")
     say(_then(folder, runs))
     say("to let another machine in: 'elasticctl cluster token'")
 
@@ -149,9 +151,9 @@ def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str
     if given is None and written and not papers.is_member(home):
         given = settings.listen
     if given is None:
-        host = clusterhome.first_host(interfaces.hosts())
-        given = f"{host}:{split_address(settings.listen)[1]}"
-    return clusterhome.checked_listen(given, settings)
+        port = split_address(settings.listen)[1]
+        given = clusterhome.listen_of_first(port, ownaddresses.hosts())
+    return clusterhome.checked_listen(given)
 
 
 @app.command(short_help="Print a token with which another machine joins.")
@@ -186,8 +188,7 @@ def token(
         raise OperationError(
             f"{member.node} makes no members: ask on the node where 'cluster init' was run"
         )
-    settings = config.load(folder)
-    clusterhome.checked_listen(settings.addresses[0], settings)
+    settings = ownaddresses.found(config.load(folder))
     now = time.time()
     until, secret = now + hours * 3600, secrets.token_bytes(tokens.SECRET_BYTES)
     made = Token(member.cluster_id, secret, settings.addresses[: tokens.MOST_ADDRESSES])
@@ -241,41 +242,48 @@ def join(
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
     if papers.is_member(folder) and not clusterhome.is_lone(folder, taken.pin):
-        member, issuer, said = _member_already(folder, taken, node), None, settings.listen
+        member, issuer = _member_already(folder, taken, node), None
     else:
-        member, issuer, said = _join(folder, settings, taken, node, listen)
+        member, issuer = _join(folder, settings, taken, node, listen)
+    settings = config.load(folder)
+    said, at = settings.listen, ownaddresses.found(settings).addresses
     if options.json:
         runs = _begin_anew(folder)
-        print_json({**_told(folder, member, said, runs), "already": issuer is None})
+        print_json({**_told(folder, member, said, at, runs), "already": issuer is None})
         return
     if issuer is None:
         say(f"{member.node} is a member of cluster {_short(member)} already")
     else:
         say(f"{node} joined cluster {_short(member)} by {issuer}")
-        say(f"it listens on {said} (elasticd.toml)", flush=True)
+        say(_listens(said, at), flush=True)
     say(_then(folder, _begin_anew(folder)))
 
 
 def _join(
     home: Path, settings: NodeConfig, taken: Token, node: NodeId, listen: str | None
-) -> tuple[MemberPapers, str, str]:
-    """The member, the address that took the token, and where the node is to listen."""
+) -> tuple[MemberPapers, str]:
+    """The member, and the address that took the token."""
     from elasticd.client import joining
 
     if listen is not None:
-        clusterhome.checked_listen(listen, settings)
+        clusterhome.checked_listen(listen)
     written = "listen" in settingsfile.keys_there(home)
     running = find_daemon(home) is not None
     clusterhome.make(home)
     key = joining.key_of(home)
 
+    listens = listen or ""
+
     def where(host: str) -> str:
-        return listen or clusterhome.found_listen(
-            host, settings, written=written, running=running, free=clusterhome.free_port
-        )
+        nonlocal listens
+        if listen is None:
+            listens = clusterhome.found_listen(
+                host, settings, written=written, running=running, free=clusterhome.free_port
+            )
+        return clusterhome.reached_at(listens, host, settings)
 
     joined = joining.ask(taken, key, node, where)
-    values: dict[str, Value] = {"node_id": node, "listen": joined.listen}
+    values: dict[str, Value] = {"node_id": node, "listen": listens}
     for name, agreed in (("cluster", joined.cluster), ("partition", joined.partition)):
         if (own := getattr(settings, name)) != agreed:
             warn(f"elasticd.toml: {name} = {own!r} becomes {agreed!r}, as on all of its nodes")
@@ -284,7 +292,7 @@ def _join(
     settingsfile.change(home, values)
     papers.write(home, joined.member)
     (home / joining.KEY_NAME).unlink(missing_ok=True)
-    return joined.member, joined.issuer, joined.listen
+    return joined.member, joined.issuer
 
 
 def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:
@@ -440,12 +448,21 @@ def _then(home: Path, runs: bool) -> str:
     return clusterhome.starting(home)
 
 
-def _told(home: Path, member: MemberPapers, listen: str, runs: bool) -> dict[str, Any]:
+def _listens(where: str, at: Sequence[str]) -> str:
+    """What was written of that, and what follows from it."""
+    text = f"it listens on {where} (elasticd.toml)"
+    return text if at == (where,) else f"{text}; others reach it at {', '.join(at)}"
+
+
+def _told(
+    home: Path, member: MemberPapers, listen: str, at: Sequence[str], runs: bool
+) -> dict[str, Any]:
     return {
         "cluster": member.cluster_id,
         "node": member.node,
         "home": str(home),
         "listen": listen,
+        "addresses": list(at),
         "running": runs,
     }
 

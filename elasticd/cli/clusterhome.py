@@ -16,6 +16,7 @@ from elasticd.settings.config import (
     default_home,
     split_address,
 )
+from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import issuing, papers
 from elasticd.types import OF_NODE_ID, NodeId, is_node_id
 
@@ -101,17 +102,12 @@ def checked_id(given: str | None, settings: NodeConfig) -> NodeId:
     return NodeId(node)
 
 
-def checked_listen(given: str, settings: NodeConfig) -> str:
-    """Raises UsageError: it is no address, or one by which nobody can be reached."""
+def checked_listen(given: str) -> str:
+    """Raises UsageError: it is no address."""
     try:
-        host, _ = split_address(given)
+        split_address(given)
     except ValueError:
         raise UsageError(f"--listen: must be HOST:PORT, not {given!r}") from None
-    if host == "0.0.0.0" and not settings.advertise:
-        raise UsageError(
-            f"{given}: others can't connect to that; name this machine's address, or set"
-            " 'advertise' in elasticd.toml"
-        )
     return given
 
 
@@ -125,16 +121,16 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def first_host(hosts: Sequence[str]) -> str:
-    """The best of the addresses by which others reach this machine.
+def listen_of_first(port: int, hosts: Sequence[str]) -> str:
+    """Where the first node of a cluster is to listen on a machine that has these addresses.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it has none by which others reach it.
     """
     if not hosts:
         text = "this machine has no address but loopback: say one with --listen HOST:PORT"
         raise UsageError(text)
-    return hosts[0]
+    return f"{EVERYWHERE}:{port}"
 
 
 def found_listen(
@@ -155,7 +151,16 @@ def found_listen(
     if written and (host.startswith("127.") or not is_loopback(settings.listen)):
         return settings.listen
     wanted = split_address(settings.listen)[1]
-    return f"{host}:{wanted if running else free(host, wanted)}"
+    at = host if host.startswith("127.") else EVERYWHERE
+    return f"{at}:{wanted if running else free(at, wanted)}"
+
+
+def reached_at(listen: str, host: str, settings: NodeConfig) -> str:
+    """The address to be told to the others of a node that reaches them from ``host``."""
+    at, port = split_address(listen)
+    if at != EVERYWHERE:
+        return listen
+    return settings.advertise[0] if settings.advertise else f"{host}:{port}"
 
 
 def free_port(host: str, wanted: int) -> int:
