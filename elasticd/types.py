@@ -79,6 +79,10 @@ FaultKind = Literal[
 """What people are told (docs/faults.md)."""
 Role = Literal["trainer", "reducer"]
 """Of a daemon's child."""
+NodeRole = Literal["train", "store", "witness"]
+"""What a node does at most: one that trains does all, a store holds copies and votes, a witness
+votes."""
+
 Partition = Literal["available", "strict"]
 """What the sides of a cut cluster do: each goes on, or one at most."""
 JobMode = Literal["elastic"]

@@ -64,6 +64,14 @@ FailureDomain = Annotated[
         "--failure-domain", metavar="NAME", help="What fails together, a power strip say."
     ),
 ]
+Roles = Annotated[
+    str | None,
+    typer.Option(
+        "--roles",
+        metavar="ROLE[,ROLE]",
+        help="What the node does: train; store: hold copies, train nothing; witness: only vote.",
+    ),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any key of the file; several times."),
@@ -82,6 +90,7 @@ def configure(
     peers: Peer = None,
     partition: PartitionOption = None,
     failure_domain: FailureDomain = None,
+    roles: Roles = None,
     assignments: Assignments = None,
     defaults: Defaults = None,
     home: Home = None,
@@ -97,6 +106,7 @@ def configure(
     Examples:
       elasticctl configure
       elasticctl configure --failure-domain rack-2 --set keep.days=90
+      elasticctl configure --roles store
       elasticctl configure --set quota_bytes=200_000_000_000 --default keep.bytes
     """
     options = common(context, home, json)
@@ -109,6 +119,7 @@ def configure(
         "peers": peers,
         "partition": partition,
         "failure_domain": failure_domain,
+        "roles": roles.split(",") if roles is not None else None,
     }
     changes = _flagged(flags) | _assigned(assignments or []) | _default(defaults or [])
     if not changes:

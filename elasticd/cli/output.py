@@ -22,7 +22,6 @@ NODES = Table(
     ("node", "address", "state", "pid", "chip", "memory", "version"),
     drops=("chip", "memory", "pid", "address"),
 )
-NOTED_NODES = Table((*NODES.columns, "note"), NODES.drops, text="note")
 JOBS = Table(
     ("job", "state", "step", "loss", "steps/s", "ranks", "recoveries", "reason"),
     drops=("recoveries", "ranks", "steps/s", "loss", "step"),
@@ -74,7 +73,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 def print_nodes(status: Mapping[str, Any]) -> None:
     """The table of ``elasticctl nodes``."""
     notes = [drained_note(node, status.get("jobs", ())) for node in status["nodes"]]
-    rows = [
+    rows: list[Row] = [
         (
             node["id"],
             node.get("address"),
@@ -86,14 +85,22 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         )
         for node in status["nodes"]
     ]
+    table, roles = NODES, [_role(node) for node in status["nodes"]]
+    if any(role != "train" for role in roles):
+        table = Table((*table.columns, "role"), table.drops)
+        rows = [(*row, role) for row, role in zip(rows, roles, strict=True)]
     if any(notes):
-        noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
-        print_table(NOTED_NODES, noted)
-    else:
-        print_table(NODES, rows)
+        table = Table((*table.columns, "note"), table.drops, text="note")
+        rows = [(*row, note) for row, note in zip(rows, notes, strict=True)]
+    print_table(table, rows)
     for node in status["nodes"]:
         for left in node.get("unfit") or ():
             say(one_line(f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"))
+
+
+def _role(node: Mapping[str, Any]) -> str:
+    """What a node does at most; an older daemon doesn't say, and then all train."""
+    return str((node.get("roles") or ("train",))[0])
 
 
 def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str | None:

@@ -12,7 +12,7 @@ from elasticd.core.words.effects import Effect, Emit, Log, Persist, Send
 from elasticd.core.words.limits import clipped
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import Path
-from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, Secret, Tag
+from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, NodeRole, Secret, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,8 @@ class Context:
     children: int = 0
     domain: str = ""
     """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
+    role: NodeRole = "train"
+    """What this node does at most."""
     reach: Reach = field(default_factory=Reach)
     departures: Departures = field(default_factory=Departures)
     strict: bool = False
@@ -155,6 +157,21 @@ class Context:
     """The newest world of each job that this node has heard of."""
     secret: Callable[[], Secret] = lambda: NO_SECRET
     """Draws what only one world's members are told; empty where nothing is drawn."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether jobs may run on this node at all."""
+        return self.role == "train"
+
+    @property
+    def holds(self) -> bool:
+        """Whether this node may hold anything of a job."""
+        return self.role != "witness"
+
+    @property
+    def idle(self) -> str:
+        """Why no job ever runs here, or nothing."""
+        return "" if self.trains else f"its role is {self.role}"
 
     def begin(self, now: float, wall: float) -> None:
         """An event has come."""

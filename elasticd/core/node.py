@@ -46,7 +46,7 @@ from elasticd.core.words.views import (
 from elasticd.core.words.worlds import ToLeader, ToMember
 from elasticd.errors import ElasticdError
 from elasticd.recovery.regroup import check_shares
-from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, Secret, Tag
+from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, NodeRole, Secret, Tag
 
 _EVENTS_PER_INSTANT = 10_000
 """More messages than this from one event means that two parts talk in circles."""
@@ -68,6 +68,8 @@ class Who:
     wall: Callable[[], float] = lambda: 0.0
     domain: str = ""
     """What fails with this node."""
+    role: NodeRole = "train"
+    """What this node does at most."""
     strict: bool = False
     """``partition = "strict"``: at most one view trains."""
     hosts: tuple[str, ...] = ()
@@ -91,7 +93,7 @@ class Node:
         self.me, self.boot, self._wall = who.me, who.boot, who.wall
         self.ctx = Context(
             who.me, who.nonce, who.timing, counter=stable.counter, domain=who.domain,
-            reach=Reach(who.hosts), strict=who.strict, secret=who.secret,
+            role=who.role, reach=Reach(who.hosts), strict=who.strict, secret=who.secret,
         )  # fmt: skip
         for heard in stable.heard:
             self.ctx.hear(heard.job, heard.generation)
@@ -109,7 +111,7 @@ class Node:
         living = self.views.liveness.living
         nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.tables = Tables(jobs, nodes)
-        self.drivers = Drivers(self.ctx, jobs, nodes.unwanted, nodes.away)
+        self.drivers = Drivers(self.ctx, jobs, nodes)
         self.followed: Tag | None = None
         self.due = inf
         self._begun = False
@@ -148,6 +150,7 @@ class Node:
         if not self._begun:
             self._begun = True
             self.tables.jobs.begins()
+            self.tables.nodes.begins()
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
             if ctx.inbox:
@@ -332,6 +335,7 @@ class Node:
         self._schedule()
         unwanted, view = self.me in self.tables.nodes.unwanted(), self.views.view
         there = view.members if view is not None else (self.me,)  # nobody else is known to be
+        there = tuple(n for n in there if n not in self.tables.nodes.standing().idle)
         live = self.tables.jobs.live
         for record in [self.records[job] for job in (*self.members.ending(live), *live)]:
             self.members.attend(record, view, unwanted=unwanted, short=too_few(record, there))

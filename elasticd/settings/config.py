@@ -26,7 +26,7 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
-from elasticd.types import NODE_ID, OF_NODE_ID, Partition
+from elasticd.types import NODE_ID, OF_NODE_ID, NodeRole, Partition
 
 FILE_NAME = "elasticd.toml"
 KEEP = "keep"
@@ -37,8 +37,24 @@ HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_DASHBOARD_PORT = 8050
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
+ROLES: tuple[NodeRole, ...] = get_args(NodeRole)
+"""The first of them that a node has says what it does: it has those behind it, too."""
 
 _name: Rule = text(NODE_ID, OF_NODE_ID)
+
+
+def roles_of(role: NodeRole) -> tuple[NodeRole, ...]:
+    """All that a node does which does ``role``."""
+    return ROLES[ROLES.index(role) :]
+
+
+def _roles(value: object) -> tuple[object, ...]:
+    roles: Any = list_of(one_of(NodeRole), len(ROLES))(value)
+    if not roles:
+        raise Wrong(f"must have one of {', '.join(map(show, ROLES))} at least")
+    if twice := sorted(role for role in {*roles} if roles.count(role) > 1):
+        raise Wrong(f"must have each role once, not {show(twice[0])} twice")
+    return tuple(roles)
 
 
 def _address(value: object) -> str:
@@ -143,11 +159,26 @@ class NodeConfig:
             "How long trainers and reducers outlive a daemon that does not come back.",
         ),
     )
-    roles: tuple[str, ...] = field(
-        default=(), metadata=rule(list_of(_name, 64), "For later versions; nothing uses it yet.")
+    roles: tuple[NodeRole, ...] = field(
+        default=ROLES,
+        metadata=rule(
+            _roles,
+            "What this node does: train; without that store: hold copies, and vote; alone witness:"
+            " vote.",
+        ),
     )
     keep: KeepRules = field(default=KeepRules(), metadata=rule(lambda _: KeepRules()))
     """A table of its own, which :func:`parse` reads."""
+
+    @property
+    def role(self) -> NodeRole:
+        """What the node does at most."""
+        return next(role for role in ROLES if role in self.roles)
+
+    @property
+    def copied_bytes(self) -> int:
+        """How much of main's output folder is copied to this node: a witness holds nothing."""
+        return self.output_bytes if self.role != "witness" else 0
 
     @property
     def addresses(self) -> tuple[str, ...]:

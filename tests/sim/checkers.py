@@ -19,7 +19,7 @@ from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, Holding, MemberStatus
 from elasticd.recovery import fitness
 from elasticd.recovery.relief import cut
-from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, NodeRole, Point, Stamp, Tag, next_stamp
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .byrank import ByRank
@@ -201,6 +201,9 @@ class Checkers:
     def stepped(self, host: Host, event: e.Event, effects: Sequence[e.Effect]) -> None:
         pace = self.paces.setdefault(host.name, Pace())
         self._require(pace.stepped(self.cluster.now, event, effects))
+        role = self.cluster.role_of(host.name)
+        if role != "train":
+            self._idle(host, role, effects)
         for effect in effects:
             match effect:
                 case e.Emit(kind="fault_detected", fields=fields):
@@ -231,13 +234,24 @@ class Checkers:
                 case e.Persist("primary_formed", view):
                     self._require(self.chain.formed(view))
 
+    def _idle(self, host: Host, role: NodeRole, effects: Sequence[e.Effect]) -> None:
+        """What is not to train starts nothing, and what only votes has no files of jobs."""
+        starts, keeps = (e.StartTrainer, e.StartReducer), (e.FetchShards, e.CommitManifest)
+        for effect in effects:
+            if isinstance(effect, (*starts, e.EnsureArchive)):
+                self.broken(f"{host.name} is a {role} and does {type(effect).__name__}")
+            if isinstance(effect, keeps) and role == "witness":
+                self.broken(f"{host.name} is a {role} and does {type(effect).__name__}")
+
     def _begins(self, host: Host, job: JobId) -> None:
         """No script is begun where too few nodes are known to be there to train it."""
         assert host.node is not None
         view = host.node.views.view
         there = {*view.members} if view is not None else {host.name}
         tables, least = host.node.tables, self.cluster.specs[job].world.min
-        out = fitness.left_out(tables.jobs.records[job].unfit).keys()
+        out = {*fitness.left_out(tables.jobs.records[job].unfit)} | {
+            node for node in there if self.cluster.role_of(node) != "train"
+        }
         if len(usable := there - out) < least:
             self.broken(f"{host.name} begins {job} though only {sorted(usable)} may train it")
 
@@ -420,7 +434,8 @@ class Checkers:
         able = [
             n
             for n in members
-            if all(key[:2] != (emit.job, step) for key in self.cluster.hosts[n].disk.refused)
+            if self.cluster.role_of(n) != "witness"
+            and all(key[:2] != (emit.job, step) for key in self.cluster.hosts[n].disk.refused)
         ]
         wanted = max(1, min(wanted, len(able)))
         if fewest < wanted:

@@ -15,7 +15,7 @@ from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, World
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, NodeId, NodeRole
 
 from .addresses import Addresses
 from .ageing import Ageing
@@ -166,6 +166,8 @@ class Setup:
     releases: tuple[str, ...] = ()
     """What each node runs at first, by name of the build; none: all the present one, for good."""
     partition: str = "available"
+    roles: tuple[NodeRole, ...] = ()
+    """Of each node by number; none: all train."""
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
     timing: Timing = field(default_factory=Timing)
@@ -223,6 +225,10 @@ class Cluster:
         """What else befell them, so that a soak can say that it did."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+
+    def role_of(self, node: NodeId) -> NodeRole:
+        """What a node does at most."""
+        return dict(zip(self.hosts, self.setup.roles, strict=False)).get(node, "train")
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Run ``action`` that many simulated seconds from now; ties in the order of asking."""

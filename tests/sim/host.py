@@ -128,6 +128,7 @@ class Host:
             self.peers,
             self.cluster.setup.timing,
             self.clock.wall,
+            role=self.cluster.role_of(self.name),
             strict=self.cluster.setup.partition == "strict",
             hosts=self.cluster.addresses.of(self.name),
             secret=lambda: Secret(self.chance("secrets").randbytes(SECRET_BYTES)),

@@ -6,6 +6,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from elasticd.types import NodeRole
+
 from .cluster import JobShape, Setup, Weather
 from .poison import Poison
 from .releases import LADDER
@@ -36,6 +38,8 @@ _BESIDE = 8
 """So many other kinds of faults at most strike such a cluster."""
 _UNABLE = 0.08
 """The share of clusters that have a job which can't run, for good or for a while."""
+_ROLES = 0.08
+"""The share of clusters of which some nodes don't train."""
 _BY_RANK = 0.04
 """The share of scripts that keep otherwise on each rank what is to be the same."""
 
@@ -88,6 +92,17 @@ def _unable(seed: int, nodes: int, jobs: tuple[JobShape, ...]) -> dict[str, Any]
     until = chance.choice((1.0, 5.0, 100.0)) if how == "away" else 0.0
     lost = () if how == "many" else ((number, until),)
     return {"jobs": (one, *jobs) if before else (*jobs, one), "lost": lost}
+
+
+def _roles(seed: int, nodes: int, least: int) -> tuple[NodeRole, ...]:
+    """Some clusters have nodes that don't train; enough do."""
+    chance = random.Random(f"roles {seed}")
+    most = nodes - max(1, least)
+    if chance.random() >= _ROLES or most < 1:
+        return ()
+    idle = set(chance.sample(range(nodes), chance.randint(1, min(most, 2))))
+    drawn: list[NodeRole] = [chance.choice(("store", "witness")) for _ in range(nodes)]
+    return tuple(role if n in idle else "train" for n, role in enumerate(drawn))
 
 
 def _releases(seed: int, nodes: int, share: float) -> tuple[str, ...]:
@@ -167,6 +182,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         few = random.Random(f"beside {seed}").sample(kinds, min(len(kinds), _BESIDE))
         kinds = (*few, *VERSION_KINDS, "later_words", "later_words")
     slow = chance.random() < 0.2
+    usual = not (given or releases or bad or poison or shape.outside or shape.by_rank)
     setup = Setup(
         seed=seed,
         nodes=nodes,
@@ -188,6 +204,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         poison=poison,
         past_jobs=past,
         releases=releases,
+        roles=_roles(seed, nodes, shape.world_min) if usual else (),
         partition="strict" if chance.random() < _STRICT else "available",
     )
     return setup if given or poison else replace(setup, **_unable(seed, nodes, jobs))

@@ -15,6 +15,7 @@ from dataclasses import InitVar, dataclass, field
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.saving import telling
 from elasticd.core.saving.checkpoint import Checkpoint, Key
 from elasticd.core.saving.descent import Descent, Reports
@@ -136,9 +137,9 @@ class Checkpoints:
         """What fails together with ``node``, if that is known."""
         self.replicas.locate(node, domain)
 
-    def drain(self, nodes: frozenset[NodeId]) -> None:
-        """These may be switched off: others are to have copies."""
-        self.replicas.drain(nodes)
+    def place(self, standing: NodeDuties) -> None:
+        """Some nodes are to have copies rather than others, some none."""
+        self.replicas.place(standing)
 
     # --- what is heard ----------------------------------------------------------------------------
 

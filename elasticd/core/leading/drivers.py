@@ -5,11 +5,12 @@ On a node that does not lead there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.table import ACCOUNT, JobTable
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.phases.moves import Outcome, Rest
@@ -23,10 +24,7 @@ from elasticd.types import JobId, NodeId
 class Drivers:
     ctx: Context
     jobs: JobTable
-    unwanted: Callable[[], frozenset[NodeId]]
-    """Nodes that no job is to run on."""
-    away: Callable[[Iterable[NodeId]], frozenset[NodeId]]
-    """Which nodes of these are not in the view and may come back."""
+    nodes: NodeTable
     by_job: dict[JobId, Driver] = field(default_factory=dict)
     turns: Turns = field(init=False)
 
@@ -36,7 +34,7 @@ class Drivers:
 
     def schedule(self, view: View) -> None:
         """Run the first job of the queue that can run, if none does."""
-        nodes, waiting = NodesThere(view.members, self.unwanted()), self.jobs.runnable()
+        nodes, waiting = self._there(view.members), self.jobs.runnable()
         running = [record for record in self.jobs.queue() if record.state == "running"]
         for other in running[1:]:  # two sides of a cut had come to different turns
             self._put_back(other, f"it yielded its turn to {running[0].id}")
@@ -60,11 +58,14 @@ class Drivers:
         """Behind whom a queued job waits, and for which nodes."""
         if record.state != "queued":
             return ""
-        return waits_for(record, self.jobs.queue(), NodesThere(members, self.unwanted()))
+        return waits_for(record, self.jobs.queue(), self._there(members))
 
     def obstacle(self, record: JobRecord, members: Sequence[NodeId]) -> str:
         """Why a job can't run on these nodes, or nothing."""
-        return obstacle(record, NodesThere(members, self.unwanted()))
+        return obstacle(record, self._there(members))
+
+    def _there(self, members: Sequence[NodeId]) -> NodesThere:
+        return NodesThere(members, self.nodes.unwanted(), self.nodes.standing().idle)
 
     def _put_back(self, record: JobRecord, why: str) -> None:
         """Its trainers end; it goes on from its newest checkpoint when its turn comes again."""
@@ -105,7 +106,9 @@ class Drivers:
 
     def _want(self, job: JobId) -> None:
         record = self.jobs.records[job]
-        self.by_job[job].want(record, self.unwanted(), self.away({*record.offered, *record.served}))
+        nodes = self.nodes
+        away = nodes.away({*record.offered, *record.served})
+        self.by_job[job].want(record, nodes.unwanted(), away, nodes.standing())
 
     def keep_records(self) -> None:
         """What the drivers decided goes into the jobs' records."""

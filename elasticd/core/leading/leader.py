@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties
 from elasticd.core.leading import poison, summary
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.evidence import of_lost
@@ -95,9 +96,15 @@ class Driver:
         """Into which grains a global batch is cut in ``world``."""
         return self.office.relief.cut(world.relief)
 
-    def want(self, record: JobRecord, unwanted: frozenset[NodeId], away: frozenset[NodeId]) -> None:
+    def want(
+        self,
+        record: JobRecord,
+        unwanted: frozenset[NodeId],
+        away: frozenset[NodeId],
+        standing: NodeDuties = ALL_ALIKE,
+    ) -> None:
         """What operators want of the job, and the nodes that no job is to run on."""
-        self.office.wishes.want(record, unwanted, away)
+        self.office.wishes.want(record, unwanted, away, standing)
 
     def relieved(self, record: JobRecord) -> JobRecord:
         """The record with what is given up for want of memory."""

@@ -122,6 +122,8 @@ def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:
-    """Who writes which shard, if any member's failure domain is known."""
-    domains = office.roster.domains(members)
-    return placement(domains, office.spec.checkpoint.replicas) if any(domains) else ()
+    """Who writes which shard, if any member's failure domain is known, or stores are there, which
+    copy what the members need not write twice."""
+    domains, copies = office.roster.domains(members), office.checkpoints.replicas.written
+    usual = copies == office.spec.checkpoint.replicas and not any(domains)
+    return () if usual else placement(domains, copies)

@@ -139,7 +139,8 @@ class Office:
         """Whether too few members are there, or too few trainers after a while of waiting."""
         able = self.roster.trainers("active", "finished", "ready", "starting")
         waited = self.ctx.now - since > self.ctx.timing.holding_seconds
-        return len(self.view.members) < self.least or (len(able) < self.least and waited)
+        there = {*self.view.members} - self.wishes.standing.idle
+        return len(there) < self.least or (len(able) < self.least and waited)
 
     def somebody_leaves(self) -> bool:
         """Whether a member of the world has left its loop, or still can."""
@@ -199,7 +200,7 @@ class Office:
 
     def advance(self) -> bool:
         """Go on with the checkpoints; whether another one is the newest now."""
-        self.checkpoints.drain(self.wishes.unwanted)
+        self.checkpoints.place(self.wishes.standing)
         self.checkpoints.advance()
         return self.checkpoints.news()
 

@@ -98,10 +98,11 @@ class Roster:
         """Members that have not said yet how they are."""
         return [n for n in self.view.members if n not in self.statuses]
 
-    def hopeless(self) -> bool:
-        """Whether no member will ever have a trainer."""
-        statuses = [self.statuses.get(n) for n in self.view.members]
-        return all(s is not None and s.hopeless for s in statuses)
+    def hopeless(self, idle: frozenset[NodeId] = frozenset()) -> bool:
+        """Whether no member will ever have a trainer. Who only has ``idle`` members, which never
+        train, knows nothing of the others."""
+        statuses = [self.statuses.get(n) for n in self.view.members if n not in idle]
+        return bool(statuses) and all(s is not None and s.hopeless for s in statuses)
 
     def troubles(self) -> str:
         """What keeps members from having a trainer, to be appended to a sentence."""

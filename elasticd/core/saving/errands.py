@@ -72,7 +72,7 @@ class Errands:
             )
             manifest = replace(made, holders=checkpoint.copies.listed())
             checkpoint.filing.write(manifest)
-        for node in replicas.view.members:
+        for node in sorted(replicas.places):
             if checkpoint.can_store(node) and checkpoint.filing.ask(node, self.ctx.now):
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 

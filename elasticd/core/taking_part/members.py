@@ -169,7 +169,10 @@ class Members:
                     self.ctx.persist("heard", heard)
                     self.ctx.send(leader, Noted(heard.job, heard.generation))
             case ManifestStore(job, manifest):
-                self.ctx.do(e.CommitManifest(job, manifest))
+                if self.ctx.holds:
+                    self.ctx.do(e.CommitManifest(job, manifest))
+                else:
+                    self.ctx.send(leader, order.undone(self.ctx.idle))
             case Consistent(job, lineage, step):
                 self.ctx.do(e.PruneStore(job, lineage, step))
             case _:
@@ -229,12 +232,12 @@ class Members:
     def _adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
         adoption.give_up()
         reducers = adoption.reducers()
-        warm = [each.left for each in reducers if each.said.generation is None]
+        warm = [each.left for each in reducers if each.said.generation is None and self.ctx.trains]
         for left in warm:
             self.reducers.adopt(left.child, left.pid)
         kept = {left.child for left in warm}
         for job, record in records.items():
-            if record.state == "running":
+            if record.state == "running" and self.ctx.trains:
                 kept |= self._make(record).adopt(adoption.trainers(job), reducers)
         for child in adoption.here.keys() - kept:
             self.ctx.do(e.KillChild(child, "nothing needs it any more", graceful=True))

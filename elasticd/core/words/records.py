@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
@@ -16,6 +16,7 @@ from elasticd.types import (
     JobId,
     Lineage,
     NodeId,
+    NodeRole,
     Point,
     ProofPart,
     Range,
@@ -212,13 +213,18 @@ def _rank(record: JobRecord) -> tuple[int, int, int, int, int, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What operators want of a node. Records merge by the highest intent."""
+    """What operators want of a node, and what it does. Records merge by the highest intent, and by
+    the node's own last word on its role."""
 
     node: NodeId
     intent: int = 0
     """Grows with each drain and undrain; odd: no job is to run there."""
     forgotten: bool = False
     """It is gone for good, and not listed until it is back."""
+    duty: str = added("")
+    """What its elasticd.toml says that it does: which word of its own that is, and the role
+    (:meth:`doing`). In one text, so that nodes that don't know the field keep the later one. Nodes
+    of such versions say nothing, and train."""
     unknown: Unknown = NOTHING
     """What a later version says of it, kept and passed on."""
 
@@ -228,7 +234,22 @@ class NodeRecord:
 
     def merged(self, other: NodeRecord) -> NodeRecord:
         """The record that both sides agree on, whichever side merges."""
-        return later(self, other, lambda record: (record.intent, record.forgotten))
+        merged = later(self, other, lambda record: (record.intent, record.forgotten))
+        duty = max(self.duty, other.duty)
+        return merged if merged.duty == duty else replace(merged, duty=duty)
+
+    @property
+    def role(self) -> NodeRole:
+        """What the node does at most."""
+        return next(
+            (role for role in get_args(NodeRole) if self.duty.endswith(f" {role}")), "train"
+        )
+
+    def doing(self, role: NodeRole) -> NodeRecord:
+        """With the node's next word on its role."""
+        said = self.duty.partition(" ")[0]
+        turn = int(said) + 1 if said.isdecimal() else 1
+        return replace(self, duty=f"{turn:09d} {role}")
 
 
 GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")

@@ -118,7 +118,7 @@ class Daemon:
             self._children.files, neighbours, self._record, self._last_world, self._tell
         )
         folder_of, runs = self._children.files.output_folder, self._children.runs
-        self._keeper = OutputKeeper(outputs, folder_of, runs, settings.output_bytes)
+        self._keeper = OutputKeeper(outputs, folder_of, runs, settings.copied_bytes)
         self._states.archives.prepare = self._keeper.prepare
         leftovers = self._children.adopt(self._server.adopt())
         self._sweeping = Sweeping(self._states, self._children.runs)
@@ -374,6 +374,7 @@ def _who(settings: NodeConfig, boot: str, others: int) -> Who:
         Timing(return_seconds=settings.return_seconds),
         unix_seconds,
         settings.failure_domain,
+        settings.role,
         settings.partition == "strict",
         _hosts(settings),
         lambda: Secret(secrets.token_bytes(SECRET_BYTES)),

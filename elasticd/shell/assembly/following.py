@@ -27,7 +27,7 @@ def follow(
     def take(settings: NodeConfig) -> None:
         nonlocal peers
         tidying.rules = settings.keep
-        keeper.limit_bytes = settings.output_bytes
+        keeper.limit_bytes = settings.copied_bytes
         scrubber.keep_within(settings.quota_bytes)
         talk.peers.dial(settings.peers)
         talk.peers.may_forget(peers.difference(settings.peers))

@@ -154,6 +154,8 @@ class JobFiles:
                 if not await self._spread(record, source, known):
                     return ""
                 known = self._known(record)
+        if not self.node.ctx.holds:
+            return "no node that may hold its files gives them to others"
         await self.archives.have(record.archive)
         return await self._spread(record, self.me, known | {self.me})
 
@@ -164,9 +166,11 @@ class JobFiles:
         return self._of(record.id).holders & {*self._lasting()}
 
     def _lasting(self) -> list[NodeId]:
-        """The nodes that count: one that is drained may be switched off."""
-        members, unwanted = self._members(), self.node.drivers.unwanted()
-        return [each for each in members if each not in unwanted] or members
+        """The nodes that count: one that is drained may be switched off, a witness holds no files
+        but those of a job that was submitted there."""
+        standing = self.node.tables.nodes.standing()
+        members = [each for each in self._members() if each not in standing.witnesses]
+        return [each for each in members if each not in standing.leaving] or members
 
     def _members(self) -> list[NodeId]:
         view = self.node.views.view

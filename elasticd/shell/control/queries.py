@@ -15,6 +15,7 @@ from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import Path
 from elasticd.errors import OperationError
+from elasticd.settings.config import roles_of
 from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.names import Names
@@ -113,6 +114,7 @@ class Queries:
                     "id": name,
                     **_what_it_is(self._infos.get(name)),
                     "state": node.state_of(name),
+                    "roles": list(roles_of(node.tables.nodes.role_of(name))),
                     "links": self._links_to(name),
                     "unfit": jobs_without(queue, name),
                 }

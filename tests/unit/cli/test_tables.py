@@ -36,9 +36,10 @@ STORED_ROWS = st.tuples(
 )  # fmt: skip
 RANK_ROWS = st.tuples(st.integers(0, 64), NAMES, NUMBERS, NUMBERS, st.integers(0), NUMBERS)
 
+NOTED = Table((*output.NODES.columns, "note"), output.NODES.drops, text="note")
 TABLES = st.one_of(
     st.tuples(st.just(output.JOBS), st.lists(JOB_ROWS, max_size=4)),
-    st.tuples(st.just(output.NOTED_NODES), st.lists(NODE_ROWS, max_size=4)),
+    st.tuples(st.just(NOTED), st.lists(NODE_ROWS, max_size=4)),
     st.tuples(st.just(STORED), st.lists(STORED_ROWS, max_size=4)),
     st.tuples(st.just(output.RANKS), st.lists(RANK_ROWS, max_size=4)),
 )

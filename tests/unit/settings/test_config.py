@@ -53,6 +53,12 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ("\nnodeid = 'a'", '2: nodeid: unknown key; did you mean "node_id"?'),
+        ("roles = []", '1: roles: must have one of "train", "store", "witness" at least'),
+        ('roles = ["store", "store"]', '1: roles: must have each role once, not "store" twice'),
+        (
+            'roles = ["idle"]',
+            '1: roles[0]: must be "train", "store" or "witness", not "idle"',
+        ),
         ("[peers]", "1: peers: must be an array, not a table"),
         ("[nodes]", '1: nodes: unknown table; did you mean "node_id"?'),
         ("node_id = ''", "1: node_id: must be 1 to 63 letters, digits, '.', '_' and '-', not \"\""),
@@ -127,3 +133,22 @@ def test_what_is_kept_of_ended_jobs(tmp_path: Path) -> None:
 def test_mistakes_in_keep_are_named(text: str, error: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=re.escape(error)):
         load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("roles", "role"),
+    [
+        ("", "train"),
+        ('["store", "train"]', "train"),
+        ('["witness", "store"]', "store"),
+        ('["witness"]', "witness"),
+    ],
+)
+def test_the_most_that_a_node_does_is_its_role(tmp_path: Path, roles: str, role: str) -> None:
+    settings = load(tmp_path, f"roles = {roles}\n" if roles else "")
+    assert settings.role == role
+    assert bool(settings.copied_bytes) == (role != "witness")
+    (tmp_path / "again").mkdir()
+    again = load(tmp_path / "again", config.dump(settings))
+    assert again.roles == settings.roles
+    assert ("roles" in config.dump(settings)) == bool(roles)

@@ -109,7 +109,7 @@ def _too_few(office: Office, without: Iterable[NodeId]) -> bool:
 
 def _known(office: Office) -> set[NodeId]:
     """All that may take part, be they away now."""
-    return {*office.view.members, *office.wishes.away}
+    return {*office.view.members, *office.wishes.away} - office.wishes.standing.idle
 
 
 def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:

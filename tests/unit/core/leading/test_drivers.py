@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading.drivers import Drivers
@@ -19,7 +20,8 @@ def ended(bench: Bench, state: JobState, step: int) -> JobTable:
     """The records of a leader that has heard that its job is over."""
     jobs = JobTable(bench.ctx, tuple, tuple)
     jobs.records[JOB] = replace(bench.record, state=state, step=step)
-    Drivers(bench.ctx, jobs, frozenset, frozenset, {JOB: bench.driver}).keep_records()
+    nodes = NodeTable(bench.ctx, tuple, tuple, tuple)
+    Drivers(bench.ctx, jobs, nodes, {JOB: bench.driver}).keep_records()
     return jobs
 
 
