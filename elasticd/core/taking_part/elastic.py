@@ -206,9 +206,7 @@ class Elastic:
         world = form.world
         self.ctx.persist("world", world)
         self.ctx.hear(world.job, world.generation)
-        if trainer.entered is None:
-            self.reports.told.states.lost()
-        self.reports.enter(world)
+        self.reports.enter(world, another=trainer.entered is None)
         self.given_up = None
         self.answers.expire()
         trainer.enter()

@@ -114,8 +114,11 @@ class Reports:
         )  # fmt: skip
         self.tell(fault)
 
-    def enter(self, world: World) -> None:
-        """The member is in a newer world, in which nothing speaks against it yet."""
+    def enter(self, world: World, *, another: bool = False) -> None:
+        """The member is in a newer world, in which nothing speaks against it yet. ``another``:
+        with a trainer that was in none before."""
+        if another:
+            self.told.states.lost()
         self.world, self.faults, self.broken_at = world, [], -inf
         for told in self.told.enter(self.ctx.me, world):
             self.tell(told)
