@@ -705,13 +705,6 @@ BUGS = (
         bound=100,
     ),
     Bug(
-        "say of a checkpoint that all had it alike though one did not",
-        agreed_unheard,
-        ("all had it alike",),
-        ("diverge",),
-        20,
-    ),
-    Bug(
         "overlook what a newcomer holds",
         newcomer_overlooked,
         ("although",),

@@ -50,12 +50,4 @@ class Writers:
         outvoted = all(2 * sum(votes) < len(votes) for votes in (every, living, of_known))
         if is_spoilt(manifest) and outvoted:
             return f"checkpoint {step} is announced with the bits of who diverged"
-        # Who has ended since, has taken another's state or is away has no say in what all have now.
-        kept = {
-            spoilt
-            for trainer, spoilt in wrote.items()
-            if trainer.runs and trainer.spoilt == spoilt and trainer.host.name in members
-        }
-        if manifest.agreed and len(kept) > 1:
-            return f"checkpoint {step} says that all had it alike, and one had not"
         return ""
