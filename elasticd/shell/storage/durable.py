@@ -69,8 +69,7 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
     """
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     with naming(path):
-        partial.unlink(missing_ok=True)
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             write_all(fd, data)
             settle(fd, partial, path)
