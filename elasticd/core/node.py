@@ -207,16 +207,8 @@ class Node:
                 if self.liveness.heard(node):
                     self.tables.share([node])
                 self._receive(node, message)
-            case e.Submit(request, record):
-                self.tables.jobs.submit(request, record)
-            case e.Cancel(request, job):
-                self.tables.cancel(request, job)
-            case e.Forget(request, job):
-                self.tables.jobs.forget(request, job)
-            case e.Pause(request, job, paused):
-                self.tables.jobs.pause(request, job, paused)
-            case e.Retry(request, job, memory):
-                self.tables.jobs.retry(request, job, memory)
+            case e.Submit() | e.Cancel() | e.Forget() | e.Discard() | e.Pause() | e.Retry():
+                self.tables.asked(event)
             case e.Drain(request, node, draining):
                 self.tables.nodes.drain(request, node, draining)
             case e.Dismiss(request, node):

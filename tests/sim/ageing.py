@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from elasticd.core.jobs.keeping import EndedJob, surplus
+from elasticd.core.jobs.keeping import EndedJob, in_rounds, surplus
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, JobState, NodeRecord
@@ -28,8 +28,6 @@ LEAST_KEPT = 5
 _MISSED = 0.05
 """The share of what a node has not heard of yet."""
 _ENDS: tuple[JobState, ...] = ("finished", "failed", "cancelled")
-_NO_REQUEST = 0
-"""Nobody waits for the answer."""
 
 
 @dataclass(slots=True)
@@ -83,8 +81,8 @@ class Ageing:
             if r.ended and not r.forgotten and not host.runs(r.id)
         ]
         removals = surplus(ended, 1.0, KeepRules(days=0, jobs=jobs, bytes=0))
-        for each in removals:
-            host.post(e.Forget(_NO_REQUEST, each.job))
+        for several in in_rounds(removals):
+            host.post(e.Discard(several))
         return bool(removals)
 
     def persisted(self, host: Host, record: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -77,6 +77,10 @@ class Calendar:
         )
 
 
+REMOVED_AT_ONCE = 64
+"""Of the jobs that the cluster forgets; a daemon has other things to do between them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
     job: JobId
@@ -95,6 +99,12 @@ def surplus(jobs: Iterable[EndedJob], now: float, rules: KeepRules) -> list[Remo
         else:
             kept_bytes += job.size_bytes
     return found[::-1]
+
+
+def in_rounds(removals: Sequence[Removal]) -> Iterator[tuple[JobId, ...]]:
+    """The jobs, as many at a time as the others are told of at once."""
+    for first in range(0, len(removals), REMOVED_AT_ONCE):
+        yield tuple(each.job for each in removals[first : first + REMOVED_AT_ONCE])
 
 
 def _beyond(job: EndedJob, newer: int, kept_bytes: int, now: float, rules: KeepRules) -> str:

@@ -111,6 +111,11 @@ class JobTable:
         self.update(replace(record, forgotten=True))
         self._answer_when_kept(request, job, JobChanged(job, "forgotten"))
 
+    def discard(self, jobs: Iterable[JobId]) -> None:
+        """Forget those that have ended. There may be hundreds: the others hear of them at once."""
+        known = [record for job in jobs if (record := self.records.get(job)) is not None]
+        self.update(*(replace(record, forgotten=True) for record in known if record.ended))
+
     def pause(self, request: int, job: JobId, paused: bool) -> None:
         """Pause or resume a job; it stays as it is if that is what it was asked to be already."""
         record = self._unended(request, job)
@@ -192,7 +197,7 @@ class JobTable:
     def _take(self, node: NodeId, told: Jobs) -> None:
         if not told.records:
             return
-        news = [record for each in told.records if (record := self._merge(each)) is not None]
+        news = self._news(told.records)
         if news and not told.asked:
             self._spread(news)
         # Who tells of a job keeps it: its own answer to us may have been lost.
@@ -264,10 +269,14 @@ class JobTable:
         for record in list(self.live.values()):
             self._merge(record)
 
-    def update(self, record: JobRecord) -> None:
-        """Merge a record into the table; keep it and tell the others if that is news."""
-        if (merged := self._merge(record)) is not None:
-            self._spread([merged])
+    def update(self, *records: JobRecord) -> None:
+        """Merge records into the table; keep what is news, and tell it to the others."""
+        if news := self._news(records):
+            self._spread(news)
+
+    def _news(self, records: Iterable[JobRecord]) -> list[JobRecord]:
+        """What these records told, as it is kept now."""
+        return [merged for record in records if (merged := self._merge(record)) is not None]
 
     def _merge(self, record: JobRecord) -> JobRecord | None:
         """The record as it is kept now; None: it is no news."""

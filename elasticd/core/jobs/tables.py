@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.table import JobTable
+from elasticd.core.words import effects as e
 from elasticd.core.words.tables import (
     Departing,
     Jobs,
@@ -32,9 +33,24 @@ class Tables:
         self.jobs.share(nodes)
         self.nodes.share(nodes)
 
-    def cancel(self, request: int, job: JobId) -> None:
-        """With what is known of its course, which no leader tells any more."""
-        self.jobs.cancel(request, job, self.summaries.get(job, {}))
+    def asked(self, event: e.OfJobs) -> None:
+        """An operator, or ``[keep]``, asks something of jobs."""
+        match event:
+            case e.Submit(request, record):
+                self.jobs.submit(request, record)
+            case e.Cancel(request, job):
+                # With what is known of its course, which no leader tells any more.
+                self.jobs.cancel(request, job, self.summaries.get(job, {}))
+            case e.Forget(request, job):
+                self.jobs.forget(request, job)
+            case e.Discard(jobs):
+                self.jobs.discard(jobs)
+            case e.Pause(request, job, paused):
+                self.jobs.pause(request, job, paused)
+            case e.Retry(request, job, memory):
+                self.jobs.retry(request, job, memory)
+            case _:
+                assert_never(event)
 
     def hear(self, node: NodeId, message: OfTables) -> None:
         """Another node tells of its own."""

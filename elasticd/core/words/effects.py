@@ -310,6 +310,13 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """What ``[keep]`` in elasticd.toml keeps no longer: forget these jobs if they have ended."""
+
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Pause a job, or resume it."""
 
@@ -463,33 +470,14 @@ class StoreChanged:
     stored: tuple[Stored, ...]
 
 
+OfJobs = Submit | Cancel | Forget | Discard | Pause | Retry
+"""What is asked of jobs."""
 ToNode = (
-    Paths
-    | Received
-    | Leave
-    | Stay
-    | Submit
-    | Cancel
-    | Forget
-    | Pause
-    | Retry
-    | Drain
-    | Dismiss
-    | Depart
-    | ChildStarted
-    | ReducerReady
-    | EngineEvent
-    | ChildSaid
-    | ChildExited
-    | ChildStopped
-    | MemoryPressure
-    | StateFailed
-    | PrepareFailed
-    | ArchiveReady
-    | ManifestKept
-    | ShardsFetched
-    | StoreChanged
-)
+    Paths | Received | Leave | Stay | OfJobs | Drain | Dismiss | Depart
+    | ChildStarted | ReducerReady | EngineEvent | ChildSaid | ChildExited | ChildStopped
+    | MemoryPressure | StateFailed | PrepareFailed
+    | ArchiveReady | ManifestKept | ShardsFetched | StoreChanged
+)  # fmt: skip
 """What is for the node alone, whatever becomes of connections."""
 Event = PeerUp | PeerDown | Tick | ToNode
 """What a node takes in."""

@@ -162,7 +162,7 @@ class Daemon:
             events.ended,
             self._children,
             self._states.archives,
-            lambda job: self._post(e.Forget(0, job)),
+            lambda jobs: self._post(e.Discard(jobs)),
         )
 
     def _make_queries(self, neighbours: Neighbours, events: EventLog) -> Queries:

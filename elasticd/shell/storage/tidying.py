@@ -14,6 +14,7 @@ from elasticd.core.jobs.keeping import (
     EndedJob,
     LogPart,
     Removal,
+    in_rounds,
     surplus,
     surplus_logs,
 )
@@ -47,10 +48,10 @@ class Tidying:
         ended: Callable[[JobId], float | None],
         children: Children,
         archives: Archives,
-        forget: Callable[[JobId], None],
+        forget: Callable[[tuple[JobId, ...]], None],
     ) -> None:
         """``records``: of all jobs that are not forgotten; ``ended``: when one did; ``forget``: has
-        the cluster forget a job."""
+        the cluster forget these."""
         self._home, self.rules = home, rules
         self._children, self._archives = children, archives
         self._records, self._ended = records, ended
@@ -82,7 +83,8 @@ class Tidying:
         else:
             for each in removals:
                 log.info("a job is forgotten", job=each.job, reason=each.reason)
-                self._forget(each.job)
+            for several in in_rounds(removals):
+                self._forget(several)
                 await asyncio.sleep(0)
         running = [record.id for record in records if not record.ended]
         await asyncio.to_thread(self._trim_logs, running, self._children.open_logs())

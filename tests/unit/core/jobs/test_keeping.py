@@ -7,7 +7,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.core.jobs.keeping import Calendar, EndedJob, LogPart, surplus, surplus_logs
+from elasticd.core.jobs.keeping import (
+    REMOVED_AT_ONCE,
+    Calendar,
+    EndedJob,
+    LogPart,
+    in_rounds,
+    surplus,
+    surplus_logs,
+)
 from elasticd.settings.keep import KeepRules
 from elasticd.types import JobId
 
@@ -55,6 +63,13 @@ def test_the_limits_hold_for_what_stays(
     kept = [each for each in jobs if each.id not in gone]
     assert not most or len(kept) <= most
     assert not size or sum(each.size_bytes for each in kept) <= size
+
+
+def test_many_go_in_rounds_and_none_twice() -> None:
+    found = surplus([job(n, n * DAY) for n in range(150)], 150 * DAY, replace(ALL, jobs=5))
+    rounds = list(in_rounds(found))
+    assert [each for several in rounds for each in several] == [each.job for each in found]
+    assert [len(several) for several in rounds] == [REMOVED_AT_ONCE, REMOVED_AT_ONCE, 17]
 
 
 def test_a_log_loses_its_oldest_parts_but_none_that_is_written() -> None:

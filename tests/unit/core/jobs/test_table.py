@@ -82,6 +82,23 @@ def test_only_a_job_that_has_ended_is_forgotten() -> None:
         assert replies(jobs) == [{"id": JOB, "state": "forgotten", "already": False}]
 
 
+def test_what_is_kept_no_longer_is_told_at_once_and_of_ended_jobs_alone() -> None:
+    jobs = table()
+    ended = [replace(record(JobId(f"job-{n}"), n), state="finished") for n in range(2, 200)]
+    jobs.update(record(), *ended)
+    jobs.ctx.effects.clear()
+    jobs.discard([JOB, JobId("none"), *(each.id for each in ended)])
+    told = [f.message for f in jobs.ctx.effects if isinstance(f, e.Send)]
+    assert len(told) == 1 and isinstance(told[0], Jobs)
+    assert {(each.id, each.forgotten) for each in told[0].records} == {
+        (each.id, True) for each in ended
+    }
+    assert not jobs.records[JOB].forgotten
+    jobs.ctx.effects.clear()
+    jobs.discard([each.id for each in ended])
+    assert jobs.ctx.effects == [], "they are forgotten already"
+
+
 def test_what_is_forgotten_stays_so_for_who_was_away() -> None:
     here, there = table(), table()
     here.update(replace(record(), state="finished", forgotten=True))

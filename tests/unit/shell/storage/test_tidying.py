@@ -63,7 +63,7 @@ class Home:
 
         tidying = Tidying(
             self.home, rules, records, ended.get, cast(Any, children), archives,
-            self.forgotten.append,
+            self.forgotten.extend,
         )  # fmt: skip
         asyncio.run(tidying.tidy())
 
