@@ -29,7 +29,7 @@ from elasticd.types import Tag
 
 Answer = bytes | Literal["run", "void", "over"]
 """What a call comes to: a result; the function is to run here; the body counts for nothing here, as
-the job goes on from another state; the job has ended."""
+the job goes on from another state or ends before it; the job has ended."""
 
 
 @dataclass(slots=True)
@@ -226,6 +226,8 @@ class Calls:
             return None
         if not self._is_entered and world.state != "keep":
             return None if index < dict(world.calls).get(body, 0) else "void"
+        if world.leaves_out(body):
+            return "void"  # it had begun here before that was known; no other rank may be in it
         known = 0 if here is None else len(here.results)
         return "run" if world.rank == world.caller and index == known else None
 

@@ -442,7 +442,7 @@ class TrainingState:
             places = self._optimizer_slots()
             new = {path: saved[path] for path in saved.keys() & places.keys() - mine.keys()}
             mine = {path: array for path, array in mine.items() if path in places} | new
-        check_alike("optimizer:", mine, saved)
+        check_alike("optimizer:", mine, saved, kinds=False)
         for path, array in saved.items():
             places[path].put(share(array))
         for path, value in plain.items():

@@ -65,6 +65,6 @@ def _put_dict(thing: dict[Any, Any], saved: dict[Any, Any]) -> None:
 
 def _put_arrays(name: str, module: Module, saved: Mapping[str, mx.array]) -> None:
     places = array_slots(module.state)
-    check_alike(f"{name}:", {path: slot.value for path, slot in places.items()}, saved)
+    check_alike(f"{name}:", {path: slot.value for path, slot in places.items()}, saved, kinds=False)
     for path, slot in places.items():
         slot.put(saved[path])

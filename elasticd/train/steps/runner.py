@@ -234,6 +234,7 @@ class StepRunner:
         commit only."""
         world, before = self.world, self.point
         assert world is not None
+        told = None if self._skips else reduced.loss
         if optimizer is None:
             self._skips = True
         else:
@@ -259,7 +260,7 @@ class StepRunner:
             idle = not world.share(self.point.step)
             self.seat.timed(0.0 if idle else self._grains.times.seconds, self._update_times.seconds)
         self._grains.aim(world, self.step)
-        self.seat.end_update(self.point, None if self._skips else reduced.loss, update)
+        self.seat.end_update(self.point, told, update)
         self._commit()
         if update is not None and self.seat.owes_update():
             self._standing.updated(update, touched)

@@ -118,8 +118,8 @@ class Seat(Protocol):
         """Whether others' updates can be applied here."""
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
-        """A step was applied, by ``update`` if that can be given to others; no loss: it was
-        skipped."""
+        """A step was applied, by ``update`` if that can be given to others; no loss: it was not
+        finite."""
 
     def end_load(self, point: Point) -> None:
         """A state from elsewhere is in place."""
@@ -265,7 +265,11 @@ class Host:
             UsageError: it was taken already.
         """
         if self._taken:
-            raise UsageError("a script has one elasticd.Run; this is its second")
+            raise UsageError(
+                "a script has one elasticd.Run; this is its second. Phases of one training belong"
+                " in one loop, by step.number; a second training is a job of its own, which may"
+                " begin with the first one's weights: [train] init_from"
+            )
         self._taken = True
 
 

@@ -209,13 +209,17 @@ class Step:
         """
         optimizer = self._optimizer if optimizer is None else optimizer
         if optimizer is None:
-            raise UsageError("step.apply() needs an optimizer, here or in elasticd.Run")
+            raise UsageError(
+                "step.apply() needs an optimizer, here or in elasticd.Run (MultiOptimizer joins"
+                " several); a body that updates the model itself calls step.skip() behind that"
+            )
         self._commit("step.apply()", optimizer)
 
     def skip(self) -> None:
-        """Commit the step without an update: the model and the optimizer stay as they are.
+        """Commit the step without an update of the library's.
 
-        Call it instead of :meth:`apply`, on every rank alike.
+        Call it instead of :meth:`apply`, on every rank alike. What the body has changed itself is
+        part of the step as ever.
 
         Raises:
             UsageError: as :meth:`apply` does.

@@ -105,6 +105,8 @@ class Cohort:
         """What calls of run.on_main have returned."""
         self.made: dict[tuple[int, str], int] = {}
         """How many calls ranks have made in a body."""
+        self.losses: dict[int, float | None] = {}
+        """What was told of steps."""
         self._threads: list[threading.Thread] = []
 
     def output_of(self, name: str) -> Path:
@@ -384,6 +386,7 @@ class Seat(Quiet):
         self.takes_updates = takes
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
+        self.cohort.losses[point.step] = loss
         self.lending.applied(update, None)
         self.point, self.given = point, False
         if self.world is not None and self.world.point == point:

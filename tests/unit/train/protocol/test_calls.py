@@ -145,6 +145,19 @@ def test_a_body_that_another_state_replaces_is_alone() -> None:
     assert holds(protocol, 2).point is None
 
 
+def test_a_body_behind_the_last_step_is_alone() -> None:
+    """The others may be at the end already, and call nothing more."""
+    protocol = second()
+    protocol.calls.begins(1)
+    assert protocol.calls.called(1, 0) is None
+    holds(protocol, 1)
+    protocol.hear(replace(of_two(2, 1), last=1))
+    assert protocol.calls.called(1, 0) is None, "its step is the last"
+    holds(protocol, 2)
+    protocol.hear(replace(of_two(3, 1), last=0))
+    assert protocol.calls.called(1, 0) == "void"
+
+
 def test_who_takes_a_state_knows_nothing_of_before() -> None:
     protocol = second()
     protocol.hear(result(1, 0, b"x"))

@@ -208,6 +208,38 @@ class Skips(Script):
         return {"ends": self.ends(), "losses": epochs, "checkpoints": seat.checkpoints}
 
 
+class UpdatesItself(Script):
+    """With two optimizers, which the run does not know, and one that gets float32 gradients of a
+    bfloat16 model: what it holds is of another kind then than what it began with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model.set_dtype(mx.bfloat16)
+        self.others = [optim.Adam(1e-2), optim.Lion(1e-3)]
+
+    def run(self, seat: Any) -> dict[str, Any]:
+        run = elasticd.Run(model=self.model, optimizer=self.optimizer, data=self.data())
+        run.state.master = wide(self.model.trainable_parameters())
+        for number, other in enumerate(self.others):
+            other.init(self.model.layers[2].parameters())
+            run.track(f"other {number}", other)
+        loss_and_grad: Any = nn.value_and_grad(self.model, models.loss)
+        losses = {}
+        for step in run.steps():
+            for batch in step.micro_batches():
+                step.accumulate(*loss_and_grad(self.model, batch))
+            master = self.optimizer.apply_gradients(wide(step.grads), run.state.master)
+            run.state.master = master
+            self.model.update(tree_map(lambda p: p.astype(mx.bfloat16), master))
+            gradients = step.grads["layers"][2]
+            self.others[step.number % 2].update(self.model.layers[2], gradients)
+            step.skip()
+            if not step.late:
+                losses[step.number] = step.loss
+        kept = str([dict(tree_flatten(other.state)) for other in self.others])
+        return {"ends": self.ends() + kept, "losses": losses, "checkpoints": seat.checkpoints}
+
+
 class Warms(Script):
     """By the step, which the loss is told."""
 
@@ -360,6 +392,7 @@ SCRIPTS: list[type[Script]] = [
     Averages,
     Keeps,
     Skips,
+    UpdatesItself,
     Warms,
     Draws,
     NamesItsOptimizerLate,
@@ -402,6 +435,18 @@ def check_survivors(cohort: Cohort, results: dict[str, Result], alone: dict[str,
         assert value["losses"].items() <= alone["losses"].items(), cohort.worlds
         assert set(value["checkpoints"]) <= set(alone["checkpoints"]), cohort.worlds
     return died
+
+
+def wide(tree: Any) -> Any:
+    return tree_map(lambda array: array.astype(mx.float32), tree)
+
+
+@pytest.mark.parametrize("kind", [Skips, UpdatesItself])
+def test_a_step_without_the_librarys_update_has_a_loss(kind: type[Script]) -> None:
+    cohort = Cohort(spec(train__steps=STEPS), played(kind), random.Random(0))
+    (result,) = cohort.run(["a"]).values()
+    losses = {step: cohort.losses[step] for step in result.value["losses"]}
+    assert all(isinstance(loss, float) for loss in losses.values()), losses
 
 
 @pytest.mark.parametrize("kind", SCRIPTS)
