@@ -106,10 +106,6 @@ class TrainerWorld:
         """The last step, in a job of so many."""
         return steps if self.last < 0 else self.last
 
-    def leaves_out(self, body: int) -> bool:
-        """Whether the script has asked to stop before the step of that body."""
-        return 0 <= self.last < body
-
     def checkpoint_due(self, step: int, steps: int) -> bool:
         """Whether this world wants a checkpoint of ``step``, in a job of so many ``steps``."""
         wanted = due(step, self.writes.every_at(step), self.ends_at(steps))

@@ -226,7 +226,7 @@ class Calls:
             return None
         if not self._is_entered and world.state != "keep":
             return None if index < dict(world.calls).get(body, 0) else "void"
-        if world.leaves_out(body):
+        if 0 <= world.last < body:
             return "void"  # it had begun here before that was known; no other rank may be in it
         known = 0 if here is None else len(here.results)
         return "run" if world.rank == world.caller and index == known else None
