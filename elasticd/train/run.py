@@ -34,7 +34,7 @@ from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
-from elasticd.train.steps.weighted import spread_lengths, takes_step
+from elasticd.train.steps.weighted import explained, spread_lengths, takes_step
 from elasticd.train.steps.witness import Witness
 from elasticd.train.world import TrainerWorld
 
@@ -166,6 +166,10 @@ class Run:
                 if not step.ran_out(error):
                     raise
                 continue
+            except ValueError as error:
+                if not (text := explained(error)):
+                    raise
+                raise UsageError(text) from error
             step.accumulate(loss, gradients)
             del loss, gradients, batch, arguments
 

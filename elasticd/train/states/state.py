@@ -238,7 +238,11 @@ class TrainingState:
         if self.optimizer is not None:
             raise UsageError("one run has one optimizer (MultiOptimizer joins several)")
         if not isinstance(optimizer, optim.Optimizer):
-            raise UsageError(f"optimizer= is a {type(optimizer).__name__}")
+            is_class = isinstance(optimizer, type)
+            what = (
+                f"the class {optimizer.__name__}" if is_class else f"a {type(optimizer).__name__}"
+            )
+            raise UsageError(f"optimizer= is {what}; give one of MLX's, as in optim.Adam(0.001)")
         self._moments = Moments(optimizer, self.model)
         self.optimizer = optimizer
         self._beginning = Beginning.of(optimizer, self._optimizer_slots(), late)

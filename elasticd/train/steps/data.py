@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import mlx.core as mx
@@ -197,8 +197,13 @@ def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamS
     """What ``Run(data=)`` was given, by position.
 
     Raises:
-        UsageError: it is neither a dataset nor a callable.
+        UsageError: it is neither a dataset nor a callable, or it has columns instead of samples.
     """
+    if _are_columns(data):
+        raise UsageError(
+            f"data= is a {type(data).__name__} of columns; it needs samples: give a list of them,"
+            " as in list(zip(x, y)), or an object with __len__ and __getitem__(index)"
+        )
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return IndexedSource(data, batches, seed)
     if callable(data):
@@ -207,6 +212,17 @@ def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamS
         "data= needs __len__ and __getitem__, or to be a function that returns a fresh iterator; "
         f"it is a {type(data).__name__}"
     )
+
+
+def _are_columns(data: Any) -> bool:
+    """Whether these are no samples: a dict by name, or (x, y) with arrays that are as long as one
+    another and don't stack."""
+    if isinstance(data, Mapping):
+        return 0 not in data
+    if not isinstance(data, tuple):
+        return False
+    shapes = {tuple(getattr(column, "shape", ())) for column in data}
+    return len(shapes) > 1 and () not in shapes and len({shape[0] for shape in shapes}) == 1
 
 
 def stack(samples: Sequence[Any]) -> Any:

@@ -65,6 +65,16 @@ def loss_of(given: Any, samples: int, weight: Any, metrics: Mapping[str, Any] | 
     return GrainLoss(_scalar("loss", given), heavy, counted, shown)
 
 
+def explained(error: ValueError) -> str:
+    """What MLX means where it can't differentiate a loss, in a script's words; or nothing."""
+    text = str(error)
+    if text.startswith("[vjp] Output shape"):
+        return "the loss has more than one number; return the mean of them, as in loss.mean()"
+    if text.startswith("[grad] Must specify at least one argument"):
+        return "the model has nothing to train: all of its parameters are frozen, or it has none"
+    return ""
+
+
 def spread_lengths(loss: Callable[..., Any]) -> range:
     """The lengths of a tuple with which ``loss(model, *batch)`` is meant: it asks for several
     arguments behind the model, and so many fit."""

@@ -201,8 +201,11 @@ def test_state_written_in_place_starts_anew_in_every_grain() -> None:
     [
         ({"model": 7}, "model="),
         ({"optimizer": 7}, "optimizer="),
+        ({"optimizer": optim.SGD}, "optimizer= is the class SGD; give one"),
         ({"clip_norm": 0}, "clip_norm="),
         ({"data": 7}, "data="),
+        ({"data": {"x": [1.0, 2.0], "y": [0, 1]}}, "a dict of columns"),
+        ({"data": (mx.zeros((9, 2)), mx.zeros(9))}, "a tuple of columns"),
         ({"loss": None}, "loss=, optimizer="),
     ],
 )
@@ -216,6 +219,17 @@ def test_a_wrong_run_is_told(arguments: dict[str, Any], says: str) -> None:
     assert isinstance(error, UsageError) and says in str(error)
 
 
+def test_a_model_that_is_all_frozen_is_told() -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        model.freeze()
+        for _ in elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA):
+            pass
+
+    error = outcome(script)
+    assert isinstance(error, UsageError) and "nothing to train" in str(error)
+
+
 def pair_loss(model: Any, batch: mx.array) -> Any:
     return model(batch).square().mean(), mx.array(0.9)
 
@@ -224,6 +238,10 @@ def tokens_loss(model: Any, batch: mx.array) -> Any:
     """As in mlx-lm: the mean over the tokens, and how many these are."""
     tokens = mx.array(batch.size)
     return model(batch).square().sum() / tokens, tokens
+
+
+def each_loss(model: Any, batch: mx.array) -> Any:
+    return model(batch).square().sum(axis=-1)
 
 
 class Pair(NamedTuple):
@@ -246,6 +264,7 @@ def late_metrics(model: Any, batch: mx.array) -> Any:
         (pair_loss, "a tuple of 2 values; return the mean alone"),
         (tokens_loss, "a tuple of 2 values; return the mean alone"),
         (named_pair_loss, "a Pair of 2 values; return the mean alone"),
+        (each_loss, "more than one number; return the mean"),
         (late_metrics, "other metrics than before: hits, share"),
     ],
 )
