@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elasticd.errors import OperationError
+from elasticd.shell.children.logspan import LogSpan, tail_start
 from elasticd.shell.children.logtimes import offset_at
 from elasticd.types import JobId
 
@@ -133,6 +135,24 @@ class ChildFiles:
         with _moving:
             removed = self.dropped(job) if counted else 0
             return removed + offset_at(self.logs_folder(job), self.shown_logs(job), time)
+
+    def span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+        """Where that begins and ends which was printed after ``since``, or of it the last ``tail``
+        lines. No more is read than those take."""
+        read, found = partial(self.printed, job, counted=True), None
+        while found is None:
+            with _moving:
+                parts, removed = self.shown_logs(job), self.dropped(job)
+                start = removed + offset_at(self.logs_folder(job), parts, since)
+                end = removed + sum(path.stat().st_size for path in parts)
+            found = (start, False) if tail is None else tail_start(read, start, end, tail)
+        start, cut = found
+        left_out = ""
+        if cut:
+            left_out = f"so long are its lines that only the last {end - start} bytes are shown"
+        elif start == removed > 0:
+            left_out = f"{removed} bytes of it are gone, since a log keeps its newest parts"
+        return LogSpan(start, end, left_out)
 
 
 def _read(paths: Iterable[Path], offset: int, limit: int) -> bytes:
