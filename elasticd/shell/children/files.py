@@ -93,12 +93,11 @@ class ChildFiles:
             return 0
 
     @contextlib.contextmanager
-    def dropping(self, job: JobId, size_bytes: int) -> Iterator[None]:
-        """While so many more bytes are removed nobody reads. A disk that refuses to count them
-        costs a follower its place."""
+    def dropping(self, job: JobId) -> Iterator[Callable[[int], None]]:
+        """While parts move or go nobody reads; what this gives is told how many bytes go. A disk
+        that refuses to count them costs a follower its place."""
         with _moving:
-            self._count(job, size_bytes)
-            yield
+            yield partial(self._count, job)
 
     def trim(self, job: JobId, choose: Callable[[list[Path]], Iterable[Path]]) -> list[Path]:
         """Remove the old parts that ``choose`` takes of all; none moves meanwhile.
