@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +243,28 @@ def test_what_a_daemon_refuses_is_json_too(ctl: Ctl, home: Path, daemon: Daemon)
     code, out, err = ctl("cancel", "x", "--home", home, "--json")
     assert (code, json.loads(out)) == (1, {"error": "no job x", "exit": 1})
     assert err == "elasticctl: no job x\n"
+
+
+@pytest.mark.parametrize("arguments", [["jobs"], ["events", "-f"], ["cancel", "x"], ["wait", "x"]])
+@pytest.mark.parametrize("json_given", [False, True])
+def test_an_interrupt_is_json_too(
+    arguments: list[str], json_given: bool, ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    def strike(_: dict[str, Any]) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return {"error": "came too late", "code": 1}
+
+    daemon(home, dict.fromkeys(("status", "events", "cancel"), strike))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, out, _ = ctl(*arguments, "--home", home, *(["--json"] if json_given else []))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == 130
+    if json_given:
+        assert json.loads(out) == {"error": "interrupted", "exit": 130}
+    else:
+        assert out.strip() == ""
 
 
 def test_behind_two_dashes_json_is_a_name(ctl: Ctl, home: Path, daemon: Daemon) -> None:
