@@ -266,5 +266,6 @@ def _wrapped(name: str, value: object, later: str = " " * 12) -> list[str]:
         indent = line[: len(line) - len(text)]
         room = width - len(later) - len(indent) if width is not None else 0
         parts = fold(text, room, whole=True) if room >= MIN_TEXT else [text]
-        found += [f"{later if found else name}{indent}{part}" for part in parts]
+        for part in parts:
+            found.append(f"{later if found else name}{indent}{part}")
     return found

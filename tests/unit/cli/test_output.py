@@ -91,6 +91,10 @@ def test_long_texts_of_a_job_are_folded_beside_their_names(
         '    "/home/somebody/train.py", line 12 in',
         "    a_function_with_a_long_name_that_sleeps_for_ever",
     ]
+    output.print_job({**job, "reason": "the script of node-1 " * 4, "recent": []})
+    lines = capfd.readouterr().out.splitlines()
+    at = lines.index("reason      the script of node-1 the script of node-1 the")
+    assert lines[at + 1] == " " * 12 + "script of node-1 the script of node-1"
     monkeypatch.delenv("COLUMNS")
     output.print_job(job)
     assert len(capfd.readouterr().out.splitlines()[-1]) > 100, "in a pipe an event is one line"
