@@ -112,6 +112,18 @@ def test_logs_are_asked_for(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     assert ctl("logs", "j", "--raw", "--json", "--home", home)[0] == 2
 
 
+@pytest.mark.parametrize("more", [[], ["--json"], ["--raw"]])
+def test_what_is_left_out_of_a_log_is_said_on_stderr(
+    more: list[str], ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    cut = {"rank": 0, "node": "node-0", "left_out": "9 bytes of it are gone"}
+    text = {"rank": 0, "node": "node-0", "text": "left\n", "data": b"left\n"}
+    daemon(home, {"logs": [cut, text, {"end": True}]})
+    code, out, err = ctl("logs", "j", "--home", home, *more)
+    assert code == 0 and "left" in out and "gone" not in out
+    assert err == "the log of node-0 is not whole: 9 bytes of it are gone\n"
+
+
 def test_logs_of_a_time_to_come_say_why_there_are_none(
     ctl: Ctl, home: Path, daemon: Daemon
 ) -> None:
