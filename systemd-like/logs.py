@@ -102,17 +102,15 @@ class RotatedLog:
                 count(self._make_room(most - copy.tell()))
                 if self._keep:
                     beside.replace(self._old(1))
-                end: int | None = os.fstat(source.fileno()).st_size
+                whole = False
                 try:
-                    if _copy_rest(source, copy, most):
-                        end = None  # it is where we are: to ask takes time in which more is written
-                    else:
-                        end = os.fstat(source.fileno()).st_size
+                    whole = _copy_rest(source, copy, most)
                 finally:
+                    # Who is at the end need not ask for it: that takes time, and more is written.
+                    end = None if whole else os.fstat(source.fileno()).st_size
                     source.truncate(0)
                     end = source.tell() if end is None else end
-                    cut = end - (copy.tell() if self._keep else 0)
-                    count(cut)
+                    count(cut := end - (copy.tell() if self._keep else 0))
         return cut
 
     def _make_room(self, left_bytes: int) -> int:
