@@ -35,6 +35,8 @@ class _NodeLog:
     offset: int
     end: int | None
     """Where to stop; None: never."""
+    left_out: str = ""
+    """What is yet to be told of before what follows."""
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
@@ -77,25 +79,24 @@ class LogDesk:
             # Who is there only later has printed nothing before.
             first = {*nodes} if first is None else first
             for node in nodes:
-                left_out = ""
                 try:
                     if (place := places.get(node)) is None:
                         tail = request.tail if node in first else None
                         span = await self._span(node, job, since, tail)
-                        left_out = span.left_out
                         end = None if request.follow else span.end
-                        place = places[node] = _NodeLog(span.start, end)
+                        place = places[node] = _NodeLog(span.start, end, span.left_out)
                     data = b"" if place.over() else await self._bytes(node, job, place.offset)
                     if not (data or place.over()):
                         gone = (await self._span(node, job)).start - place.offset
                         if gone > 0:
                             place.offset, moved = place.offset + gone, True
-                            left_out = f"{gone} bytes of it went before they were read"
+                            place.left_out = f"{gone} bytes of it went before they were read"
                 except (ElasticdError, OSError) as error:
                     unread[node] = str(error)
                     continue
-                if left_out:
-                    await stream.send(r.LogCut(ranks.get(node), node, left_out))
+                if place.left_out:
+                    await stream.send(r.LogCut(ranks.get(node), node, place.left_out))
+                    place.left_out = ""
                 if data := place.took(data):
                     moved = True
                     text = "" if request.raw else place.decoder.decode(data)
