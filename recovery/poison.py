@@ -20,6 +20,8 @@ from elasticd.types import NO_TAG, NodeId, Range, Sign, Tag
 
 PoisonRung = Literal["retry", "relief", "older", "alone"]
 
+TOLD = 2
+"""After so many people are told of the step: once may be an accident."""
 RETRIES = 3
 """After so many tries memory is given up that costs no bits, as the want of it may be the cause."""
 OLDER = 4
@@ -100,6 +102,8 @@ class Try:
     dealt: Mapping[NodeId, Ranges]
     died: dict[NodeId, bool] = field(default_factory=dict)
     """Whose trainers, and whether memory was short there, or a file server away."""
+    said: str = ""
+    """The evidence of the last of them."""
 
     @property
     def alone(self) -> NodeId | None:
@@ -135,9 +139,18 @@ class Ladder:
         self.dealt = self.planned = dealt
 
     def took(
-        self, node: NodeId, signature: str, step: int, generation: Tag, now: float, *, short: bool
+        self,
+        node: NodeId,
+        signature: str,
+        step: int,
+        generation: Tag,
+        now: float,
+        *,
+        short: bool,
+        said: str = "",
     ) -> None:
-        """A trainer died while ``step`` was computed in the world of ``generation``."""
+        """A trainer died while ``step`` was computed in the world of ``generation``. ``said``: the
+        evidence, as people are told it."""
         world = self.dealt if generation == self.dealt.generation else self.planned
         dealt = world.of(step)
         if not signature or generation != world.generation or node not in dealt:
@@ -146,8 +159,10 @@ class Ladder:
         for known in tries:
             if (known.generation, known.signature) == (generation, signature):
                 known.died[node] = known.died.get(node, False) or short
+                known.said = f"{node}: {said}"
                 return
-        tries.append(Try(generation, signature, now, dealt, {node: short}))
+        died = {node: short}
+        tries.append(Try(generation, signature, now, dealt, died, f"{node}: {said}"))
         del tries[:-_MOST_TRIES]
 
     def passed(self, step: int) -> None:
@@ -169,6 +184,20 @@ class Ladder:
             for signature in sorted({t.signature for t in tries})
         )
         return max(found, key=lambda each: len(each[1]), default=(-1, []))
+
+    @property
+    def told(self) -> str:
+        """Which step has ended trainers again and again, how often and how; empty: none has."""
+        step, tries = self.worst
+        if len(tries) < TOLD:
+            return ""
+        nodes = ", ".join(sorted({node for each in tries for node in each.died}))
+        return f"step {step} has ended trainers {len(tries)} times: {tries[0].signature} on {nodes}"
+
+    @property
+    def said(self) -> str:
+        """The last evidence of that; empty: no step has done so."""
+        return self.worst[1][-1].said if self.told else ""
 
     def rung(self) -> PoisonRung:
         """What the next world is to try."""

@@ -2,31 +2,40 @@
 
 The child holds the file open, so it can't be renamed away: rotation copies it and truncates it, as
 logrotate's ``copytruncate`` does. The child's descriptor has O_APPEND, hence it goes on at the new
-start. A line written between copy and truncation is carried over in a second look, which leaves a
-window of microseconds; the price of children that outlive their daemon and its pipes.
+start. What is written between copy and truncation is carried over in a second look. That leaves a
+window of microseconds, longer if the daemon is busy just then, whose bytes are lost: the price of
+children that outlive their daemon and never wait for it.
 """
 
 from __future__ import annotations
 
+import io
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ROTATE_AT_BYTES = 16 * 1024 * 1024
 KEEP_OLD = 3
 CHUNK_BYTES = 64 * 1024
+COPY_BYTES = 1024 * 1024
+
+Dropping = Callable[[], AbstractContextManager[Callable[[int], object]]]
+"""Entered while parts move; what it gives is told how many bytes go."""
 
 
-Dropping = Callable[[int], AbstractContextManager[object]]
-"""Given the size in bytes of the oldest part, 0 if none goes; entered while parts move."""
-
-
-def unseen(size_bytes: int) -> AbstractContextManager[object]:
+def unseen() -> AbstractContextManager[Callable[[int], object]]:
     """Nobody counts what goes."""
-    return nullcontext()
+    return nullcontext(lambda size_bytes: None)
+
+
+class Rotated(NamedTuple):
+    """That a log was rotated."""
+
+    cut_bytes: int
+    """What of it is in no part: more was written than is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,9 @@ class Position:
 class RotatedLog:
     """``path`` with its older parts ``path.1`` (newest) … ``path.<keep>``.
 
-    At most ``(keep + 1) * limit_bytes`` and what is written between two calls of :meth:`rotate`.
+    The older parts have at most ``(keep + 1) * limit_bytes`` together, however much is written. One
+    may have as much as ``keep`` of them. ``path`` has ``limit_bytes`` at most, and what is written
+    between two calls of :meth:`rotate`.
     """
 
     def __init__(
@@ -64,36 +75,62 @@ class RotatedLog:
     def _old(self, age: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{age}")
 
-    def rotate(self, dropping: Dropping = unseen) -> bool:
-        """Rotate if the file is over its limit; whether it was."""
+    def rotate(self, dropping: Dropping = unseen) -> Rotated | None:
+        """Rotate if the file is over its limit; None: it was not."""
         try:
-            if self.path.stat().st_size <= self._limit:
-                return False
+            size = self.path.stat().st_size
         except FileNotFoundError:
-            return False
+            return None
+        if size <= self._limit:
+            return None
         beside = self.path.with_name(f"{self.path.name}.partial")
         try:
-            self._move(beside, dropping)
+            cut = self._move(beside, max(0, size - self._keep * self._limit), dropping)
         finally:
             beside.unlink(missing_ok=True)  # of a full disk it would take the last bytes
         self._rotation += 1
-        return True
+        return Rotated(cut)
 
-    def _move(self, beside: Path, dropping: Dropping) -> None:
-        with self.path.open("rb+") as source, beside.open("wb") as copy:
+    def _move(self, beside: Path, begin: int, dropping: Dropping) -> int:
+        """Make a part of what is there from ``begin`` on; returns how much is in no part."""
+        most = (self._keep + 1) * self._limit
+        with self.path.open("rb+", buffering=0) as source, beside.open("wb", buffering=0) as copy:
             # Readers see the parts as they were, until all is copied.
-            shutil.copyfileobj(source, copy, CHUNK_BYTES)
-            oldest = self._old(self._keep) if self._keep else self.path
-            with dropping(oldest.stat().st_size if oldest.exists() else 0):
-                for age in range(self._keep - 1, 0, -1):
-                    if self._old(age).exists():
-                        self._old(age).replace(self._old(age + 1))
-                while more := source.read(CHUNK_BYTES):
-                    copy.write(more)
-                copy.flush()
-                if self._keep > 0:
+            source.seek(begin)
+            _copy_rest(source, copy, most)
+            with dropping() as count:
+                count(self._make_room(most - copy.tell()))
+                if self._keep:
                     beside.replace(self._old(1))
-                source.truncate(0)
+                whole = False
+                try:
+                    whole = _copy_rest(source, copy, most)
+                finally:
+                    # Who is at the end need not ask for it: that takes time, and more is written.
+                    end = None if whole else os.fstat(source.fileno()).st_size
+                    source.truncate(0)
+                    end = source.tell() if end is None else end
+                    count(cut := end - (copy.tell() if self._keep else 0))
+        return cut
+
+    def _make_room(self, left_bytes: int) -> int:
+        """Let each old part be one older, but for the last and those that are beyond ``left_bytes``
+        together; returns the bytes of these, which go."""
+        gone, moves = 0, []
+        for age in range(1, self._keep + 1):
+            old = self._old(age)
+            if not old.exists():
+                continue
+            size = old.stat().st_size
+            left_bytes -= size
+            if age == self._keep or left_bytes < 0:
+                old.unlink()
+                gone += size
+            else:
+                moves.append(age)
+        for age in reversed(moves):
+            self._old(age).replace(self._old(age + 1))
+        return gone
 
     def _parts(self) -> list[Path]:
         """Existing parts, oldest first."""
@@ -142,6 +179,16 @@ class RotatedLog:
         except FileNotFoundError:
             size = 0
         return position if position.offset <= size else Position(self._rotation, 0)
+
+
+def _copy_rest(source: io.FileIO, copy: io.FileIO, most_bytes: int) -> bool:
+    """Copy what is left, while there are less than ``most_bytes`` there; whether it was all."""
+    while copy.tell() < most_bytes:
+        if not (data := source.read(COPY_BYTES)):
+            return True
+        while data:
+            data = data[copy.write(data) :]
+    return False
 
 
 def _last_bytes(path: Path, count: int) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 __all__ = ["main"]
 
 
@@ -10,6 +13,11 @@ def main() -> None:
     try:
         from elasticd.cli.entry import run
     except KeyboardInterrupt:  # before anything has begun
+        if "--json" in sys.argv:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            from elasticd.cli.entry import interrupted
+
+            interrupted()
         raise SystemExit(130) from None
 
     raise SystemExit(run())

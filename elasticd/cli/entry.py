@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 tried and failed, 2 wrong usage, 3 no daemon answers, 130 interrupted. An
 error is one line on stderr. With ``--json`` it is ``{"error": …, "exit": code}`` on stdout, too, as
-the last object there.
+the last object there; so is an interrupt.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         flush = getattr(sys.stdout, "flush", None)  # the caller may have closed it
         if flush is not None:
             flush()
+        if code == INTERRUPTED:  # what some versions of typer make of a KeyboardInterrupt
+            return interrupted(arguments)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return interrupted(arguments)
     except BrokenPipeError:
         # Whoever read our output has seen enough; 1 is what typer ends with in the same case.
         # What is still buffered has nowhere to go.
@@ -50,9 +52,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("ELASTICD_DEBUG"):
             raise
         if isinstance(error, typer.Abort):
-            return INTERRUPTED
+            return interrupted(arguments)
         message, code = _explain(error)
         return _fail(message, code, json=_wants_json(arguments))
+
+
+def interrupted(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of a command that was interrupted. It says so to programs; whoever sits at the
+    terminal knows."""
+    if _wants_json(arguments):
+        _say_json("interrupted", INTERRUPTED)
+    return INTERRUPTED
 
 
 def _wants_json(arguments: Sequence[str] | None) -> bool:
@@ -84,6 +94,10 @@ def _fail(message: str, code: int, *, json: bool) -> int:
     line = " ".join(message.split("\n"))
     warn(f"{PROGRAM}: {line}")
     if json:
-        with contextlib.suppress(OSError):  # stdout may be what failed
-            print_json({"error": line, "exit": code})
+        _say_json(line, code)
     return code
+
+
+def _say_json(error: str, code: int) -> None:
+    with contextlib.suppress(OSError):  # stdout may be what failed
+        print_json({"error": error, "exit": code})

@@ -44,8 +44,9 @@ def jobs(
     """List all jobs: first those that have their turn, then the queue in its order, then those
     that rest, then the ended ones, the latest first.
 
-    On a narrow terminal the reason goes below its row. Then columns are left out in this order:
-    recoveries, ranks, steps/s, loss, step.
+    A terminal shows one line of each reason; 'elasticctl status JOB' has the whole. On a narrow one
+    it goes below its row. Then columns are left out in this order: recoveries, ranks, steps/s,
+    loss, step.
 
     \b
     Examples:

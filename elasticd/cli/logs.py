@@ -54,7 +54,8 @@ def logs(
     What isn't printable is shown as an escape such as \\x1b, so that no script can steer your
     terminal; --raw gives the bytes, for files and pipes.
 
-    If a node's log can't be read, that is said on stderr at the end.
+    If a node's log can't be read, or a part of it is gone, that is said on stderr. So it is if
+    the N lines of --tail have more than 256 KiB each: then only the end of them is shown.
 
     Daemons note once a second how long a log is: --since may begin about a second early.
 
@@ -76,6 +77,8 @@ def logs(
         for piece in options.client.stream(request):
             if (why := piece.get("unread")) is not None:
                 screen.warn(f"what {piece.get('node')} printed last could not be read: {why}")
+            elif (why := piece.get("left_out")) is not None:
+                screen.warn(f"the log of {piece.get('node')} is not whole: {why}")
             elif options.json:
                 screen.print_json(piece)
             else:

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len
+
 from elasticd.cli import screen
 from elasticd.cli.screen import say
-from elasticd.cli.tables import Row, Table, fitted, shown
+from elasticd.cli.tables import MIN_TEXT, Row, Table, fitted, fold, shown
 from elasticd.counting import counted
 from elasticd.settings.rules import one_line
 
@@ -27,6 +29,7 @@ JOBS = Table(
     ("job", "state", "step", "loss", "steps/s", "ranks", "recoveries", "reason"),
     drops=("recoveries", "ranks", "steps/s", "loss", "step"),
     text="reason",
+    brief=True,
 )
 STARTED = Table(("node", "address", "pid"), drops=("pid", "address"))
 RANKS = Table(
@@ -61,14 +64,26 @@ def shown_bytes(count: object) -> str | None:
 
 def event_line(event: Mapping[str, Any]) -> str:
     """An event as one sentence: local time, job, what happened and why."""
+    return ": ".join(filter(None, _event_parts(event)))
+
+
+def _event_lines(event: Mapping[str, Any]) -> list[str]:
+    """The same; where it is wider than the terminal, why it happened is folded below."""
+    what, why = _event_parts(event)
+    line, width = event_line(event), screen.width()
+    if width is None or cell_len(line) <= width or not why:
+        return [line]
+    return [f"{what}:", *_wrapped(" " * 4, why, " " * 4)]
+
+
+def _event_parts(event: Mapping[str, Any]) -> tuple[str, str]:
     seconds = event.get("time")
     clock = "-"
     if isinstance(seconds, int | float) and math.isfinite(seconds) and abs(seconds) < 1e11:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     kind = str(event.get("kind", "event")).replace("_", " ")
     who = event.get("job") or event.get("node") or "-"
-    reason = in_short(event.get("reason"))
-    return one_line(f"{clock}  {who}  {kind}: {reason}" if reason else f"{clock}  {who}  {kind}")
+    return one_line(f"{clock}  {who}  {kind}"), one_line(in_short(event.get("reason")) or "")
 
 
 def print_nodes(status: Mapping[str, Any]) -> None:
@@ -93,7 +108,8 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         print_table(NODES, rows)
     for node in status["nodes"]:
         for left in node.get("unfit") or ():
-            say(one_line(f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"))
+            why = f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"
+            say("\n".join(_wrapped("", why, "  ")))
 
 
 def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str | None:
@@ -210,14 +226,14 @@ def print_job(job: Mapping[str, Any]) -> None:
         facts.append(("submitted", f"by {by} on {job.get('submitted_on')}"))
     facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]
     for name, value in facts:
-        say(f"{name:<11} {_multiline(value)}")
+        say("\n".join(_wrapped(f"{name:<11} ", value)))
     if job.get("ranks"):
         say()
         _print_ranks(job)
     if job.get("recent"):
         say("\nlately:")
         for event in job["recent"]:
-            say(event_line(event))
+            say("\n".join(_event_lines(event)))
 
 
 def _print_ranks(job: Mapping[str, Any]) -> None:
@@ -236,7 +252,20 @@ def _print_ranks(job: Mapping[str, Any]) -> None:
     print_table(RANKS, rows)
 
 
-def _multiline(value: object) -> str:
-    # The reason of a failed job is the end of a traceback: keep its lines.
+def _wrapped(name: str, value: object, later: str = " " * 12) -> list[str]:
+    """A fact in lines that fit the terminal, all but the first behind ``later``.
+
+    A text keeps its own lines, and their indents: the reason of a failed job is the end of a
+    traceback.
+    """
+    width = screen.width()
     lines = [one_line(line) for line in str(value).splitlines()] if isinstance(value, str) else []
-    return ("\n" + " " * 12).join(lines) if len(lines) > 1 else shown(value)
+    found: list[str] = []
+    for line in lines if len(lines) > 1 else [shown(value)]:
+        text = line.lstrip(" ")
+        indent = line[: len(line) - len(text)]
+        room = width - len(later) - len(indent) if width is not None else 0
+        parts = fold(text, room, whole=True) if room >= MIN_TEXT else [text]
+        for part in parts:
+            found.append(f"{later if found else name}{indent}{part}")
+    return found

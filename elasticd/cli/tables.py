@@ -2,7 +2,7 @@
 
 What gives way, in this order:
 
-1. The text of the last column is folded in its column.
+1. The text of the last column is folded in its column, or, of a table that is ``brief``, cut.
 2. It goes below its row.
 3. Columns are left out, in the order that the table states. A last line names them.
 4. What is left of a row goes below its first cell, with the columns' names.
@@ -46,13 +46,15 @@ Row = Sequence[object]
 class Table:
     """Its columns from left to right, and which of them are left out first.
 
-    ``text`` may be the last column, which is folded; ``ids``: its words are never broken.
+    ``text`` may be the last column, which is folded; ``ids``: its words are never broken;
+    ``brief``: it has one line, and what has no room there is left out.
     """
 
     columns: tuple[str, ...]
     drops: tuple[str, ...] = ()
     text: str = ""
     ids: bool = False
+    brief: bool = False
 
 
 def shown(value: object) -> str:
@@ -76,6 +78,13 @@ def fold(text: str, width: int, *, whole: bool = False) -> list[str]:
             lines[-1] += f" {parts.pop(0)}"
         lines += parts
     return lines
+
+
+def cut(text: str, width: int) -> str:
+    """``text``, or as much of its beginning as there is room for, and an ellipsis."""
+    if cell_len(text) <= width:
+        return text
+    return chop_cells(text, width - 1)[0].rstrip() + "…" if width > 2 else "…"
 
 
 def fitted(table: Table, rows: Sequence[Row], width: int | None) -> list[Line]:
@@ -141,16 +150,21 @@ class _Layout:
                 lines.append(self._line(names, row))
                 lines += [] if with_text else self._below(row)
                 continue
-            for at, part in enumerate(fold(row[text], room, whole=self._table.ids)):
+            for at, part in enumerate(self._folded(row[text], room)):
                 blank = dict.fromkeys(kept, "")
                 lines.append(self._line(names, {**(blank if at else row), text: part}))
         return lines
+
+    def _folded(self, text: str, width: int) -> list[str]:
+        if self._table.brief:
+            return [cut(text, width)]
+        return fold(text, width, whole=self._table.ids)
 
     def _below(self, row: dict[str, str]) -> list[Line]:
         text, width = self._table.text, self._width
         if not text or width is None or row[text] == "-":
             return []
-        parts = fold(row[text], width - len(INDENT), whole=self._table.ids)
+        parts = self._folded(row[text], width - len(INDENT))
         return [
             [(part if cell_len(INDENT + part) > width else INDENT + part, "")] for part in parts
         ]

@@ -131,6 +131,7 @@ def test_limits_are_told_as_they_are() -> None:
         (eventlog.KEPT_EVENTS, ""),
         (eventlog.MAX_EVENT_BYTES >> 10, "KiB"),
         (logs.ROTATE_AT_BYTES >> 20, "MiB, and three older parts"),
+        (logs.ROTATE_AT_BYTES * (logs.KEEP_OLD + 1) >> 20, "MiB together"),
         (server.MAX_CLIENTS, "|"),
         (jobsfolder.MAX_JOBS, "|"),
         (rules.MAX_TEXT_LENGTH, "characters"),

@@ -140,8 +140,8 @@ class Account:
         """The last of the evidence, in one line."""
         return "; ".join(f"{p.culprit}: {p.text}" for p in self.pieces[-4:])
 
-    def diagnose(self, resume: restore.Resume, world: World | None) -> None:
-        """Say what broke, and from where it goes on."""
+    def diagnose(self, resume: restore.Resume, world: World | None, again: str = "") -> None:
+        """Say what broke, from where it goes on, and what has happened ``again``."""
         recovery = self.recovery
         if recovery is None or not recovery.pieces:
             return
@@ -167,7 +167,7 @@ class Account:
             )
         self.ctx.emit(
             "recovery_started",
-            resume.reason,
+            "; ".join(filter(None, (resume.reason, again))),
             self.job,
             generation,
             resume_step=resume.point.step,

@@ -303,10 +303,8 @@ class Driver:
     def summary(self) -> dict[str, Any]:
         """What ``status`` shows of the job."""
         office, phase = self.office, self.stage.phase
-        if isinstance(phase, Whole):
-            ranks, why = summary.ranks(office, phase.world), ""
-        else:
-            ranks, why = [], phase.why
+        ranks = summary.ranks(office, phase.world) if isinstance(phase, Whole) else []
+        why = summary.reason(office, phase.why, trains=isinstance(phase, Whole))
         return {**summary.fields(office, self.stage.state(), why), "ranks": ranks}
 
     def summarise(self, at_once: bool = False) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from elasticd.core.leading.office import Office
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Fault
-from elasticd.counting import counted
 from elasticd.recovery.poison import HANG, Dealt, Ranges, is_short, signature_of
 from elasticd.recovery.regroup import Shares
 from elasticd.recovery.relief import Cut
@@ -30,7 +29,8 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
     relieved = not office.relief.has_more(office.roster.least_micro())
     short = is_short(fault.fault, fault.status, fault.evidence, relieved=relieved)
     step = office.course.committed + 1
-    ladder.took(fault.culprit, signature, step, fault.generation, office.ctx.now, short=short)
+    now, said = office.ctx.now, fault.evidence
+    ladder.took(fault.culprit, signature, step, fault.generation, now, short=short, said=said)
     if ladder.rung() == "relief" and signature != HANG:
         office.relief.suspect(f"{signature} at step {step} again and again may be want of memory")
     why = ladder.verdict(world.members, office.ctx.now)
@@ -63,7 +63,7 @@ class Deal:
     alone: bool = False
     """One member has all of the later ones, too: the step that kills is one of them."""
     why: str = ""
-    """Why they are not the usual ones."""
+    """Why they are not the usual ones, or may not be for long."""
 
 
 def deal(office: Office, cut: Cut, resume: Resume, usual: tuple[Shares, Shares]) -> Deal:
@@ -71,12 +71,10 @@ def deal(office: Office, cut: Cut, resume: Resume, usual: tuple[Shares, Shares])
     ladder, members = office.trust.ladder, resume.members
     chosen = ladder.choose(members)
     if chosen is None:
-        return Deal(*usual)
-    step, tries = ladder.worst
+        return Deal(*usual, why=ladder.told)
+    step = ladder.worst[0]
     everything: Shares = tuple((cut.whole,) if node == chosen else () for node in members)
-    text = (
-        f"step {step} has ended trainers {counted(len(tries), 'time')}: {chosen} alone computes it"
-    )
+    text = f"{ladder.told}; {chosen} alone computes it"
     if resume.point.step + 1 == step:
         return Deal(everything, usual[1], why=text)
     return Deal(everything, everything, len(members) > 1, text)

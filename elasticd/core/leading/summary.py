@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.core.leading.office import Office
+from elasticd.core.words.limits import clipped
 from elasticd.core.words.records import World
 from elasticd.counting import counted
 from elasticd.types import NodeId
@@ -77,6 +78,15 @@ def fields(office: Office, state: str, why: str) -> dict[str, Any]:
         "digest_step": stored.step if stored is not None else None,
         "quarantined": list(office.trust.quarantined),
     }
+
+
+def reason(office: Office, why: str, *, trains: bool) -> str:
+    """What a job waits for, ``why``; or, while it ``trains``, which step breaks it again and again,
+    since that one is yet to come."""
+    ladder = office.trust.ladder
+    if trains:
+        return clipped("; ".join(filter(None, (ladder.told, ladder.said))))
+    return clipped("; ".join(filter(None, (ladder.told, why)))) if office.tries.resting else why
 
 
 def ranks(office: Office, world: World) -> list[dict[str, Any]]:

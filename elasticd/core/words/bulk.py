@@ -55,6 +55,10 @@ class WantLogStart:
     job: JobId
     since: float
     counted: bool = False
+    span: bool = False
+    """After it the offset of the end, and on a second line what is left out."""
+    tail: int | None = None
+    """With ``span``: of what there is only so many lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,9 @@ class ShowStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReadLogs:
-    """What a job's ranks printed, as :class:`LogText`; with ``follow`` until the job has ended.
-    At the end :class:`LogUnread` for each node whose log could not be read."""
+    """What a job's ranks printed so far, as :class:`LogText`, with ``follow`` until the job has
+    ended. :class:`LogCut` where something is left out; at the end :class:`LogUnread` for each node
+    whose log could not be read."""
 
     kind: ClassVar = "logs"
     job: JobId
@@ -358,6 +359,16 @@ class LogBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class LogCut:
+    """Before what follows of a node's log: something that was asked for is left out."""
+
+    rank: int | None
+    node: NodeId
+    left_out: str
+    """What and why."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogUnread:
     """The last word of a node's log: it has more than was shown, or may have."""
 
@@ -411,6 +422,7 @@ Answer = (
     | StreamEnded
     | LogText
     | LogBytes
+    | LogCut
     | LogUnread
     | RankStruck
     | LinksCut

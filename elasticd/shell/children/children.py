@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import signal
 import time
@@ -56,9 +55,8 @@ from elasticd.types import JobId, Role, Tag
 _TAIL_LINES = 100
 _DUMP_SECONDS = 0.3
 """What a hung trainer gets to print the stacks of its threads before it is killed."""
-NOTE_LOGS_SECONDS = 1.0
-"""Between two looks at the sizes of the ranks' logs."""
-NOTES_A_ROTATION = 10
+TEND_LOGS_SECONDS = 1.0
+"""Between two looks at the sizes of the children's logs: one is over its limit for as long."""
 _REDUCER_START_SECONDS = 60.0
 _UNKNOWN_STATUS = 1
 _FROM: dict[Role, Words[Any]] = {"trainer": FROM_TRAINER, "reducer": FROM_REDUCER}
@@ -91,6 +89,8 @@ class Children:
         self._job_record = job_record
         self._post = post
         self._running: dict[e.ChildId, RunningChild] = {}
+        self._ended: list[RunningChild] = []
+        """Since their logs were tended last."""
         self._ids: dict[str, e.ChildId] = {}
         self._paths = DataPaths()
         self._exports = Exports()
@@ -238,32 +238,31 @@ class Children:
     async def tend_logs(self) -> None:
         """Rotate and note the logs of living children, for ever; the disk is waited for in a
         thread."""
-        for turn in itertools.count(1):
-            await asyncio.sleep(NOTE_LOGS_SECONDS)
-            await self.tend_logs_once(rotate=turn % NOTES_A_ROTATION == 0)
+        while True:
+            await asyncio.sleep(TEND_LOGS_SECONDS)
+            await self.tend_logs_once()
 
-    async def tend_logs_once(self, *, rotate: bool) -> None:
-        """Note how long the logs are; before that ``rotate`` those over their limit."""
+    async def tend_logs_once(self) -> None:
+        """Rotate the logs that are over their limit, and note how long all are. Those of children
+        that have ended since are among them, once."""
         async with self._tending:
-            logs = [one.log for one in self._running.values()]
+            tended, self._ended = [*self._running.values(), *self._ended], []
             noted = {
                 one.log.path: one.job
-                for one in self._running.values()
+                for one in tended
                 if one.job is not None and is_shown(one.log.path)
             }
-            await asyncio.to_thread(self._tend_logs, logs, noted, rotate)
+            await asyncio.to_thread(self._tend_logs, [one.log for one in tended], noted)
 
-    def _tend_logs(
-        self, logs: Sequence[RotatedLog], noted: Mapping[Path, JobId], rotate: bool
-    ) -> None:
+    def _tend_logs(self, logs: Sequence[RotatedLog], noted: Mapping[Path, JobId]) -> None:
         self._log_times.keep(log.path for log in logs)
-        for log_ in logs if rotate else ():
+        for log_ in logs:
             job = noted.get(log_.path)
             with contextlib.suppress(OSError):  # it went, or the disk is full: the next time
                 if job is None:
                     log_.rotate()
-                elif log_.rotate(partial(self.files.dropping, job)):
-                    self._log_times.rotated(log_.path, time.time())
+                elif rotated := log_.rotate(partial(self.files.dropping, job)):
+                    self._log_times.rotated(log_.path, time.time(), cut=rotated.cut_bytes > 0)
         for path in noted:
             self._log_times.note(path, time.time())
 
@@ -346,6 +345,7 @@ class Children:
     def _over(self, one: RunningChild, status: int | None, *, before: bool = False) -> None:
         child = one.child
         del self._running[one.id], self._ids[child.nonce]
+        self._ended.append(one)
         one.close()
         one.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._paths.close(one.id)

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elasticd.errors import OperationError
+from elasticd.shell.children.logspan import LogSpan, tail_start
 from elasticd.shell.children.logtimes import offset_at
 from elasticd.types import JobId
 
@@ -91,12 +93,11 @@ class ChildFiles:
             return 0
 
     @contextlib.contextmanager
-    def dropping(self, job: JobId, size_bytes: int) -> Iterator[None]:
-        """While so many more bytes are removed nobody reads. A disk that refuses to count them
-        costs a follower its place."""
+    def dropping(self, job: JobId) -> Iterator[Callable[[int], None]]:
+        """While parts move or go nobody reads; what this gives is told how many bytes go. A disk
+        that refuses to count them costs a follower its place."""
         with _moving:
-            self._count(job, size_bytes)
-            yield
+            yield partial(self._count, job)
 
     def trim(self, job: JobId, choose: Callable[[list[Path]], Iterable[Path]]) -> list[Path]:
         """Remove the old parts that ``choose`` takes of all; none moves meanwhile.
@@ -133,6 +134,24 @@ class ChildFiles:
         with _moving:
             removed = self.dropped(job) if counted else 0
             return removed + offset_at(self.logs_folder(job), self.shown_logs(job), time)
+
+    def span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+        """Where that begins and ends which was printed after ``since``, or of it the last ``tail``
+        lines. No more is read than those take."""
+        read, found = partial(self.printed, job, counted=True), None
+        while found is None:
+            with _moving:
+                parts, removed = self.shown_logs(job), self.dropped(job)
+                start = removed + offset_at(self.logs_folder(job), parts, since)
+                end = removed + sum(path.stat().st_size for path in parts)
+            found = (start, False) if tail is None else tail_start(read, start, end, tail)
+        start, cut = found
+        left_out = ""
+        if cut:
+            left_out = f"so long are its lines that only the last {end - start} bytes are shown"
+        elif start == removed > 0:
+            left_out = f"{removed} bytes of it are gone, since a log keeps its newest parts"
+        return LogSpan(start, end, left_out)
 
 
 def _read(paths: Iterable[Path], offset: int, limit: int) -> bytes:

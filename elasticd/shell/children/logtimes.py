@@ -35,9 +35,12 @@ class LogTimes:
 
     _lengths: dict[Path, int] = field(default_factory=dict)
 
-    def rotated(self, log: Path, now: float) -> None:
-        """A log has been rotated. A disk that refuses that line costs all notes of the job."""
+    def rotated(self, log: Path, now: float, cut: bool = False) -> None:
+        """A log has been rotated. A disk that refuses that line costs all notes of the job, and so
+        does a beginning that was ``cut`` off: they would speak of what lies behind it."""
         try:
+            if cut:
+                log.with_name(FILE_NAME).unlink(missing_ok=True)
             with log.with_name(FILE_NAME).open("a", encoding="utf-8") as file:
                 file.write(_Note(now, _ROTATED, log.name).line())
         except OSError:

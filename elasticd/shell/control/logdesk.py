@@ -6,14 +6,14 @@ import asyncio
 import codecs
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticd.core.node import Node
 from elasticd.core.words import requests as r
 from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.errors import ElasticdError, OperationError
+from elasticd.shell.children.logspan import LogSpan
 from elasticd.shell.clock import unix_seconds
-from elasticd.shell.control.logtail import Tail
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventreading import EventReading
@@ -25,6 +25,31 @@ _FOLLOW_SECONDS = 0.3
 _UNREAD_SECONDS = 5.0
 """So long a job's end is followed where a node's log can't be read."""
 _READ_BYTES = 256 * 1024
+_SPAN_BYTES = 4096
+
+
+@dataclass(slots=True)
+class _NodeLog:
+    """How far one node's log has been read."""
+
+    offset: int
+    end: int | None
+    """Where to stop; None: never."""
+    left_out: str = ""
+    """What is yet to be told of before what follows."""
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+
+    def over(self) -> bool:
+        return self.end is not None and self.offset >= self.end
+
+    def took(self, data: bytes) -> bytes:
+        """What of ``data``, which lies at the place, is to be shown."""
+        if self.end is not None:
+            data = data[: max(0, self.end - self.offset)]
+        self.offset += len(data)
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +67,42 @@ class LogDesk:
 
     async def logs(self, request: r.ReadLogs, stream: Stream) -> None:
         job, since = self.node.tables.jobs.known(request.job).id, request.since or 0.0
-        offsets: dict[NodeId, int] = {}
-        decoders: dict[NodeId, codecs.IncrementalDecoder] = {}
-        tails: dict[NodeId, Tail] | None = None if request.tail is None else {}
-        ranks: dict[NodeId, int] = {}
+        places: dict[NodeId, _NodeLog] = {}
+        first: set[NodeId] | None = None
         over_at: float | None = None
-
-        async def send(node: NodeId, data: bytes) -> None:
-            rank = ranks.get(node)
-            fresh = codecs.getincrementaldecoder("utf-8")("replace")
-            decoder = decoders.setdefault(node, fresh)
-            for start in range(0, len(data), _READ_BYTES):
-                part = data[start : start + _READ_BYTES]
-                said = r.LogText(rank, node, "" if request.raw else decoder.decode(part))
-                await stream.send(r.LogBytes(rank, node, part) if request.raw else said)
-
         while True:
             ended = self.node.records[job].ended
             moved, unread = False, dict[NodeId, str]()
             ranks = await self._last_ranks(job)
             # Of a time that is yet to come nothing is to be shown: all there is was printed before.
             nodes = [] if since > self.now() else self._nodes_by_rank(job, request.rank, ranks)
+            # Who is there only later has printed nothing before.
+            first = {*nodes} if first is None else first
             for node in nodes:
                 try:
-                    if node not in offsets:
-                        offsets[node] = await self._start(node, job, since)
-                    data = await self._bytes(node, job, offsets[node])
-                    if not data and offsets[node] < (start := await self._start(node, job)):
-                        # Parts were removed faster than they were read.
-                        offsets[node], moved = start, True
+                    if (place := places.get(node)) is None:
+                        tail = request.tail if node in first else None
+                        span = await self._span(node, job, since, tail)
+                        end = None if request.follow else span.end
+                        place = places[node] = _NodeLog(span.start, end, span.left_out)
+                    data = b"" if place.over() else await self._bytes(node, job, place.offset)
+                    if not (data or place.over()):
+                        gone = (await self._span(node, job)).start - place.offset
+                        if gone > 0:
+                            place.offset, moved = place.offset + gone, True
+                            place.left_out = f"{gone} bytes of it went before they were read"
                 except (ElasticdError, OSError) as error:
                     unread[node] = str(error)
                     continue
-                if not data:
-                    continue
-                moved = True
-                offsets[node] += len(data)
-                if tails is not None:
-                    tails.setdefault(node, Tail(request.tail or 0)).add(data)
-                else:
-                    await send(node, data)
-            if not moved and tails is not None:
-                for node, tail in tails.items():
-                    await send(node, tail.take())
-                tails = None
+                if place.left_out:
+                    await stream.send(r.LogCut(ranks.get(node), node, place.left_out))
+                    place.left_out = ""
+                if data := place.took(data):
+                    moved = True
+                    text = "" if request.raw else place.decoder.decode(data)
+                    rank = ranks.get(node)
+                    said = r.LogText(rank, node, text)
+                    await stream.send(r.LogBytes(rank, node, data) if request.raw else said)
             if not moved and (ended or not request.follow):
                 # A node whose trainer has just ended may be back with what that printed last.
                 over_at = self.now() if over_at is None else over_at
@@ -99,17 +116,20 @@ class LogDesk:
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
 
-    async def _start(self, node: NodeId, job: JobId, since: float = 0.0) -> int:
+    async def _span(
+        self, node: NodeId, job: JobId, since: float = 0.0, tail: int | None = None
+    ) -> LogSpan:
         if node == self.node.me:
-            return await self.states.log_start(job, since, counted=True)
+            return await self.states.log_span(job, since, tail)
         if not self.neighbours.reaches(node):
             raise OperationError(f"{node} can't be reached")
         fd = nameless_file()
+        wanted = WantLogStart(job, since, counted=True, span=True, tail=tail)
         try:
-            await self.neighbours.fetch(node, WantLogStart(job, since, counted=True), fd)
-            return int(os.pread(fd, 20, 0))
-        except (ElasticdError, ValueError):
-            return 0  # an older daemon doesn't know; rather too much than too little
+            await self.neighbours.fetch(node, wanted, fd)
+            return LogSpan.decoded(os.pread(fd, _SPAN_BYTES, 0))
+        except ValueError:
+            raise OperationError(f"{node} does not say where its log begins") from None
         finally:
             os.close(fd)
 

@@ -41,6 +41,14 @@ _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 """What follows a job's name."""
 
 
+@dataclass(slots=True)
+class LastNumber:
+    """The highest that this daemon has given to a job, or was given with one. Its files may be on
+    their way for long, and until they are here no record has the number."""
+
+    value: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Submissions:
     """Of one daemon. ``ask`` has the control plane answer an event with the number it is given."""
@@ -49,6 +57,7 @@ class Submissions:
     states: States
     files: JobFiles
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
+    _last: LastNumber = field(default_factory=LastNumber)
     _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
     def handlers(self) -> Handlers:
@@ -110,9 +119,10 @@ class Submissions:
         known = self.node.records.get(job)
         if known is not None and known.archive != digest:
             raise OperationError(f"{job} is another job already")
+        self._last.value = max(self._last.value, number := int(found["number"]))
         plain = spec.to_dict()
         passed = tuple(plain["job"].pop("pass_env", ()))
-        return JobRecord(job, int(found["number"]), plain, digest, "queued", passed=passed)
+        return JobRecord(job, number, plain, digest, "queued", passed=passed)
 
     async def _signed(self, record: JobRecord, uid: int | None) -> JobRecord:
         """With who has submitted it, and where; not by what a client says of itself."""
@@ -135,7 +145,8 @@ class Submissions:
         return view.members if view is not None else ()
 
     def _new_id(self, name: str) -> JobId:
-        number = 1 + max((record.number for record in self.node.records.values()), default=0)
+        known = (record.number for record in self.node.records.values())
+        self._last.value = number = 1 + max(self._last.value, max(known, default=0))
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
         return JobId(f"{name}-{number}-{nonce}")
 

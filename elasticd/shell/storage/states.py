@@ -33,6 +33,7 @@ from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
 from elasticd.ipc.frames import MAX_FRAME_FDS
 from elasticd.shell.children.children import Children
+from elasticd.shell.children.logspan import LogSpan
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.archives import Archives
@@ -312,9 +313,13 @@ class States:
                 case WantLog(job, offset, counted):
                     self.retaining.record_of(job)  # a name that came from elsewhere
                     return file_of(await self.log_bytes(job, offset, _LOG_BYTES, counted))
+                case WantLogStart(job, since, span=True, tail=tail):
+                    self.retaining.record_of(job)
+                    return file_of((await self.log_span(job, since, tail)).encoded())
                 case WantLogStart(job, since, counted):
                     self.retaining.record_of(job)
-                    return file_of(b"%d" % await self.log_start(job, since, counted))
+                    before = self._children.files.printed_before
+                    return file_of(b"%d" % await asyncio.to_thread(before, job, since, counted))
                 case WantArchive() | WantArchiveList() | KeepArchive():
                     return await _archives_answer(self.archives, wanted)
                 case _:
@@ -336,9 +341,10 @@ class States:
         printed = self._children.files.printed
         return await asyncio.to_thread(printed, job, offset, limit, counted)
 
-    async def log_start(self, job: JobId, since: float, counted: bool) -> int:
-        """The offset of the first byte that may have been printed here after ``since``."""
-        return await asyncio.to_thread(self._children.files.printed_before, job, since, counted)
+    async def log_span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+        """Where that part of it begins and ends which was printed after ``since``, or of that the
+        last ``tail`` lines."""
+        return await asyncio.to_thread(self._children.files.span, job, since, tail)
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

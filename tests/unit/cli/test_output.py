@@ -60,3 +60,41 @@ def test_an_event_without_a_usable_time_is_shown() -> None:
     for time in (None, float("nan"), float("inf"), 1e300, "x"):
         event = {"time": time, "node": "n", "kind": "k", "reason": "a\x1b[2J\nb"}
         assert output.event_line(event) == "-  n  k: a\\x1b[2J … b"
+
+
+STACKS = """on node-1 the script has hung for 15 s:
+Thread 0x1 (most recent call first):
+  File "/home/somebody/train.py", line 12 in a_function_with_a_long_name_that_sleeps_for_ever
+"""
+
+
+def test_long_texts_of_a_job_are_folded_beside_their_names(
+    status: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    event = {"time": None, "job": "byte-lm-1-k3f9", "kind": "fault_detected", "reason": STACKS}
+    job = {**status["jobs"][0], "reason": STACKS, "recent": [event], "ranks": []}
+    monkeypatch.setenv("COLUMNS", "60")
+    output.print_job(job)
+    lines = capfd.readouterr().out.splitlines()
+    at = lines.index("reason      on node-1 the script has hung for 15 s:")
+    assert lines[at + 1 : at + 6] == [
+        " " * 12 + "Thread 0x1 (most recent call first):",
+        " " * 12 + '  File "/home/somebody/train.py", line 12 in',
+        " " * 12 + "  a_function_with_a_long_name_that_sleeps_for_ever",
+        "step        120 of 200",
+        "loss        2.135",
+    ]
+    lately = lines[lines.index("lately:") + 1 :]
+    assert lately == [
+        "-  byte-lm-1-k3f9  fault detected:",
+        "    on node-1 the script has hung for 15 s: … File",
+        '    "/home/somebody/train.py", line 12 in',
+        "    a_function_with_a_long_name_that_sleeps_for_ever",
+    ]
+    output.print_job({**job, "reason": "the script of node-1 " * 4, "recent": []})
+    lines = capfd.readouterr().out.splitlines()
+    at = lines.index("reason      the script of node-1 the script of node-1 the")
+    assert lines[at + 1] == " " * 12 + "script of node-1 the script of node-1"
+    monkeypatch.delenv("COLUMNS")
+    output.print_job(job)
+    assert len(capfd.readouterr().out.splitlines()[-1]) > 100, "in a pipe an event is one line"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +110,18 @@ def test_logs_are_asked_for(ctl: Ctl, home: Path, daemon: Daemon) -> None:
         "do": "logs", "job": "j", "follow": True, "tail": 5, "since": 1000.0
     }  # fmt: skip
     assert ctl("logs", "j", "--raw", "--json", "--home", home)[0] == 2
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--raw"]])
+def test_what_is_left_out_of_a_log_is_said_on_stderr(
+    more: list[str], ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    cut = {"rank": 0, "node": "node-0", "left_out": "9 bytes of it are gone"}
+    text = {"rank": 0, "node": "node-0", "text": "left\n", "data": b"left\n"}
+    daemon(home, {"logs": [cut, text, {"end": True}]})
+    code, out, err = ctl("logs", "j", "--home", home, *more)
+    assert code == 0 and "left" in out and "gone" not in out
+    assert err == "the log of node-0 is not whole: 9 bytes of it are gone\n"
 
 
 def test_logs_of_a_time_to_come_say_why_there_are_none(
@@ -241,6 +255,28 @@ def test_what_a_daemon_refuses_is_json_too(ctl: Ctl, home: Path, daemon: Daemon)
     code, out, err = ctl("cancel", "x", "--home", home, "--json")
     assert (code, json.loads(out)) == (1, {"error": "no job x", "exit": 1})
     assert err == "elasticctl: no job x\n"
+
+
+@pytest.mark.parametrize("arguments", [["jobs"], ["events", "-f"], ["cancel", "x"], ["wait", "x"]])
+@pytest.mark.parametrize("json_given", [False, True])
+def test_an_interrupt_is_json_too(
+    arguments: list[str], json_given: bool, ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    def strike(_: dict[str, Any]) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return {"error": "came too late", "code": 1}
+
+    daemon(home, dict.fromkeys(("status", "events", "cancel"), strike))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, out, _ = ctl(*arguments, "--home", home, *(["--json"] if json_given else []))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == 130
+    if json_given:
+        assert json.loads(out) == {"error": "interrupted", "exit": 130}
+    else:
+        assert out.strip() == ""
 
 
 def test_behind_two_dashes_json_is_a_name(ctl: Ctl, home: Path, daemon: Daemon) -> None:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from elasticd.cli import output
 from elasticd.cli.checkpoints import STORED
-from elasticd.cli.tables import Table, fitted, fold, shown
+from elasticd.cli.tables import Table, cut, fitted, fold, shown
 
 NAMES = st.text("abcxyz0189-", min_size=1, max_size=40)
 NUMBERS = st.none() | st.integers(0, 10**12) | st.floats(0, 1e6, allow_nan=False)
@@ -78,6 +78,9 @@ def test_what_is_shown_is_whole(made: tuple[Table, list[tuple[object, ...]]], wi
                 assert any(f" {shown(cell)} " in line for line in spaced), (name, cell)
             elif shown(cell) == "-":
                 continue  # there is none, and no line below says so
+            elif table.brief:
+                rooms = (shown(cell), *(cut(shown(cell), room) for room in range(width)))
+                assert any(line.endswith(text.rstrip()) for line in lines for text in rooms)
             elif table.ids:
                 assert all(any(f" {w} " in line for line in spaced) for w in shown(cell).split())
             else:
@@ -140,8 +143,7 @@ JOB = ("byte-lm-12-k3f9", "recovering", "58/400", 2.134567, 3.1, 3, 12, "node-1 
             [
                 "byte-lm-12-k3f9",
                 "  state recovering",
-                "  node-1 is silent",
-                "  for 2 s",
+                "  node-1 is silent…",
                 "(too narrow for",
                 "RECOVERIES, RANKS,",
                 "STEPS/S, LOSS, STEP)",
@@ -153,8 +155,34 @@ def test_how_a_table_gives_way(width: int, shown_as: list[str]) -> None:
     assert as_text(output.JOBS, [JOB], width) == shown_as
 
 
+REASON = "waits for node-1 and node-2, which have not answered for a long time"
+NOTED = ("node-1", "127.0.0.1:7070", "draining", 4100, "M1", "16.0 GiB", "0.1", REASON)
+
+
 def test_a_text_is_folded_in_its_column_while_that_is_wide_enough() -> None:
-    reason = "waits for node-1 and node-2, which have not answered for a long time"
-    lines = as_text(output.JOBS, [(*JOB[:-1], reason)], 110)
+    lines = as_text(output.NOTED_NODES, [NOTED], 100)
     assert lines[1].endswith("  waits for node-1 and node-2, which") and len(lines) == 3
-    assert lines[2].startswith(" " * 70)
+    assert lines[2].startswith(" " * 60)
+
+
+@pytest.mark.parametrize(
+    ("width", "last"),
+    [
+        (110, "12  waits for node-1 and node-2, which ha…"),
+        (80, "  waits for node-1 and node-2, which have not answered for a long time"),
+        (60, "  waits for node-1 and node-2, which have not answered for…"),
+    ],
+)
+def test_a_reason_in_a_list_has_one_line(width: int, last: str) -> None:
+    lines = as_text(output.JOBS, [(*JOB[:-1], REASON)] * 2, width)
+    shown_as = [line for line in lines if "waits for" in line]
+    assert len(shown_as) == 2 and shown_as[0].endswith(last) and cell_len(last) <= width
+    assert len(lines) == (3 if width == 110 else 5) + (width == 60)
+
+
+@given(TEXTS.filter(bool), st.integers(2, 200))
+def test_a_cut_text_is_its_beginning(text: str, width: int) -> None:
+    whole = shown(text)
+    short = cut(whole, width)
+    assert cell_len(short) <= width
+    assert short == whole or (short.endswith("…") and whole.startswith(short[:-1]))

@@ -66,6 +66,25 @@ def test_it_climbs_from_a_retry_to_relief_an_older_checkpoint_and_nodes_alone() 
     assert alone == [None] * 5 + [A, B, C]
 
 
+def test_it_is_told_from_the_second_time_on_until_the_step_is_committed() -> None:
+    story = Story()
+    told = []
+    for number in range(3):
+        story.run()
+        for node in (B, C)[: number + 1]:
+            tag = Tag(story.counter, A, "")
+            said = f"it sleeps, {number}"
+            story.ladder.took(node, "a hang", 7, tag, story.now, short=False, said=said)
+        told.append((story.ladder.told, story.ladder.said))
+    assert told == [
+        ("", ""),
+        ("step 7 has ended trainers 2 times: a hang on b, c", "c: it sleeps, 1"),
+        ("step 7 has ended trainers 3 times: a hang on b, c", "c: it sleeps, 2"),
+    ]
+    story.ladder.passed(7)
+    assert (story.ladder.told, story.ladder.said) == ("", "")
+
+
 def test_it_goes_back_once() -> None:
     story = Story()
     story.poison(4)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from elasticd.supervision.logs import RotatedLog
+from elasticd.supervision.logs import COPY_BYTES, Rotated, RotatedLog
 
 
 def write(log: RotatedLog, text: str) -> None:
@@ -38,7 +42,7 @@ def test_a_writer_goes_on_after_a_rotation(tmp_path: Path) -> None:
 
 
 def test_old_parts_are_kept_up_to_the_limit(tmp_path: Path) -> None:
-    log = RotatedLog(tmp_path / "0.log", limit_bytes=3, keep=2)
+    log = RotatedLog(tmp_path / "0.log", limit_bytes=6, keep=2)
     for number in range(5):
         write(log, f"part {number}\n")
         assert log.rotate()
@@ -90,12 +94,12 @@ def test_a_follower_misses_nothing_across_rotations(tmp_path: Path) -> None:
 
 
 def test_a_follower_that_fell_far_behind_goes_on_at_the_oldest(tmp_path: Path) -> None:
-    log = RotatedLog(tmp_path / "0.log", limit_bytes=3, keep=1)
+    log = RotatedLog(tmp_path / "0.log", limit_bytes=6, keep=2)
     position = log.oldest()
     for number in range(5):
         write(log, f"part {number}\n")
         log.rotate()
-    assert log.read_from(position)[0] == b"part 4\n"
+    assert log.read_from(position)[0] == b"part 3\n"
 
 
 def test_a_log_that_somebody_else_truncated_is_read_from_its_start(tmp_path: Path) -> None:
@@ -113,10 +117,66 @@ def test_a_rotation_that_fails_leaves_nothing_beside(tmp_path: Path) -> None:
     log = RotatedLog(tmp_path / "0.log", limit_bytes=3)
     write(log, "all of it\n")
 
-    def full(size_bytes: int) -> AbstractContextManager[object]:
+    def full() -> AbstractContextManager[Callable[[int], object]]:
         raise OSError("no space left")
 
     with pytest.raises(OSError):
         log.rotate(full)
     assert [path.name for path in tmp_path.iterdir()] == ["0.log"]
     assert log.path.read_text() == "all of it\n"
+
+
+class Counted:
+    """Counts what goes; ``meanwhile`` is written while parts move."""
+
+    def __init__(self, log: RotatedLog, meanwhile: str = "") -> None:
+        self.log, self.meanwhile, self.gone_bytes = log, meanwhile, 0
+
+    @contextmanager
+    def dropping(self) -> Iterator[Callable[[int], object]]:
+        write(self.log, self.meanwhile)
+        yield self.count
+
+    def count(self, size_bytes: int) -> None:
+        self.gone_bytes += size_bytes
+
+
+def parts_of(log: RotatedLog) -> list[bytes]:
+    """Oldest first, without the one that is written to."""
+    return [path.read_bytes() for path in log._parts() if path != log.path]
+
+
+@given(st.lists(st.integers(0, 200), max_size=12), st.integers(0, 3))
+def test_old_parts_are_bounded_whatever_is_written(sizes: list[int], keep: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = RotatedLog(Path(folder) / "0.log", limit_bytes=20, keep=keep)
+        counted, wrote = Counted(log), 0
+        for size in sizes:
+            write(log, "".join(chr(32 + (wrote + at) % 95) for at in range(size)))
+            wrote += size
+            rotated = log.rotate(counted.dropping)
+            parts = parts_of(log)
+            assert sum(map(len, parts)) <= (keep + 1) * 20 and len(parts) <= keep
+            left = b"".join([*parts, log.path.read_bytes()])
+            assert counted.gone_bytes == wrote - len(left)
+            if keep and rotated:
+                assert parts[-1].endswith(bytes([32 + (wrote - 1) % 95])), "the newest stays"
+                assert len(parts[-1]) >= min(size, keep * 20)
+
+
+def test_what_is_written_while_parts_move_is_carried_over(tmp_path: Path) -> None:
+    log = RotatedLog(tmp_path / "0.log", limit_bytes=6, keep=2)
+    write(log, "before it\n")
+    counted = Counted(log, "after\n")
+    assert log.rotate(counted.dropping) == Rotated(0)
+    assert parts_of(log) == [b"before it\nafter\n"] and counted.gone_bytes == 0
+
+
+def test_who_writes_faster_than_is_copied_does_not_hold_the_rotation_up(tmp_path: Path) -> None:
+    log = RotatedLog(tmp_path / "0.log", limit_bytes=COPY_BYTES, keep=2)
+    write(log, "x" * (COPY_BYTES + 1))
+    counted = Counted(log, "y" * 10 * COPY_BYTES)
+    assert log.rotate(counted.dropping)
+    (part,) = parts_of(log)
+    assert len(part) <= 4 * COPY_BYTES and log.path.stat().st_size == 0
+    assert counted.gone_bytes == 11 * COPY_BYTES + 1 - len(part)

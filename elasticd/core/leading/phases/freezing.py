@@ -215,7 +215,7 @@ class Freezing:
             account.open_restore(committed)
         if any(isinstance(told, OneOfMany) for told in plan.told):
             office.trust.states.choose(start.resume.point.stamp)
-        account.diagnose(start.resume, last)
+        account.diagnose(start.resume, last, office.trust.ladder.told)
         office.histories.chosen(start, office.roster.ran(last))
         if plan.raised is not None:
             office.relief.tell(level, plan.raised.text, last)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.leading import poison
+from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Freeze
 from elasticd.recovery.poison import ALONE, Dealt
 from elasticd.recovery.restore import Resume
 from elasticd.types import Tag
-from tests.unit.core.leading.bench import A, B, Bench, C, point_of, world_of
+from tests.unit.core.leading.bench import (
+    A,
+    B,
+    Bench,
+    C,
+    fault,
+    holds,
+    point_of,
+    started,
+    world_of,
+)
 
 DEADLY = 11
 
@@ -62,3 +73,45 @@ def test_a_usual_world_of_which_one_has_all_grains_is_left_as_it_is() -> None:
     bench.say("active", world, A, B, C)
     bench.progress(world, 9)
     assert bench.sent(Freeze) == []
+
+
+def hang_at(bench: Bench, world: World, step: int) -> World:
+    """The script of ``b`` sleeps in that step's body; the others go on with what they hold."""
+    bench.driver.hear(B, fault(world, B, "hang", f"it was in phase user of step {step}"))
+    held = {n: holds(point_of(step - 1), world.generation) for n in (A, C)}
+    bench.answer(**held, b=holds(None))
+    world = bench.form()
+    bench.say("active", world)
+    return world
+
+
+def test_which_step_hangs_again_is_told_from_the_second_time_on() -> None:
+    bench = Bench()
+    world = started(bench)
+    world = hang_at(bench, world, 2)
+    assert bench.driver.summary()["reason"] is None
+    world = hang_at(bench, world, 2)
+    told = "step 2 has ended trainers 2 times: a hang on b"
+    assert bench.driver.summary()["reason"] == f"{told}; b: it was in phase user of step 2"
+    assert bench.driver.summary()["state"] == "running"
+    for kind in ("recovery_started", "world_formed"):
+        *_, before, last = bench.told(kind)
+        assert last.reason.endswith(f"; {told}") and told not in before.reason, kind
+    for _ in range(9):
+        bench.driver.hear(B, fault(world, B, "hang", "it was in phase user of step 2"))
+        bench.answer(a=holds(point_of(1), world.generation), c=holds(point_of(1)), b=holds(None))
+        if bench.phase == "waiting":
+            break
+        world = bench.form()
+        bench.say("active", world)
+    said = bench.driver.summary()
+    assert said["state"] == "parked"
+    assert said["reason"].startswith("step 2 has ended trainers ") and "in a row" in said["reason"]
+
+
+def test_once_the_step_is_committed_nothing_is_told_of_it() -> None:
+    bench = Bench()
+    world = hang_at(bench, hang_at(bench, started(bench), 2), 2)
+    assert bench.driver.summary()["reason"]
+    bench.progress(world, 2)
+    assert bench.driver.summary()["reason"] is None

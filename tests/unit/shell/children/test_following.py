@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.children.logspan import TAIL_LINE_BYTES
 from elasticd.supervision.logs import RotatedLog
 from elasticd.types import JobId
 
@@ -89,3 +90,27 @@ def test_an_earlier_daemon_counts_what_is_left_alone(files: ChildFiles) -> None:
     follower.read()
     assert follower.seen and text.endswith(follower.seen)
     assert follower.offset == len(follower.seen)
+
+
+def test_the_last_lines_of_a_log_with_older_parts(files: ChildFiles) -> None:
+    log = log_of(files)
+    for number in range(30):
+        with log.path.open("ab") as file:
+            file.write(b"line %02d\n" % number)
+        log.rotate(partial(files.dropping, JOB))
+    first = files.dropped(JOB) // 8
+    for lines, left_out in ((0, False), (1, False), (4, False), (99, True)):
+        span = files.span(JOB, 0.0, lines)
+        assert span.end == 30 * 8 and bool(span.left_out) == left_out
+        shown = files.printed(JOB, span.start, 1000, counted=True)
+        last = [b"line %02d\n" % number for number in range(max(first, 30 - lines), 30)]
+        assert shown == b"".join(last), lines
+    assert files.span(JOB, 0.0, None).start == files.dropped(JOB) > 0
+
+
+def test_one_long_line_is_cut_and_that_is_told(files: ChildFiles) -> None:
+    path = files.logs_folder(JOB) / "0000000000001-trainer.log"
+    path.write_bytes(b"x" * 3_000_000)
+    span = files.span(JOB, 0.0, 2)
+    assert span.start == 3_000_000 - 2 * TAIL_LINE_BYTES
+    assert span.left_out == "so long are its lines that only the last 524288 bytes are shown"

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
-from elasticd.supervision.logs import Dropping, RotatedLog, unseen
+from elasticd.supervision.logs import Dropping, Rotated, RotatedLog, unseen
 from elasticd.supervision.process import OwnProcess
 from elasticd.supervision.roster import ChildEntry
 from elasticd.types import JobId
@@ -28,7 +28,7 @@ class SlowLog(RotatedLog):
         super().__init__(path, limit_bytes=3)
         self.disk = disk
 
-    def rotate(self, dropping: Dropping = unseen) -> bool:
+    def rotate(self, dropping: Dropping = unseen) -> Rotated | None:
         self.disk.wait()
         return super().rotate(dropping)
 
@@ -53,7 +53,7 @@ class Node:
 def test_the_loop_turns_while_a_log_is_rotated(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         node = Node(tmp_path)
-        await node.disk.turned(node.children.tend_logs_once(rotate=True))
+        await node.disk.turned(node.children.tend_logs_once())
 
     run(main())
     log = tmp_path / "logs" / JOB / "0000000000001-spare.log"
@@ -66,7 +66,7 @@ def test_the_log_of_a_spare_that_is_promoted_meanwhile_is_shown_afterwards(
 ) -> None:
     async def main() -> None:
         node = Node(tmp_path)
-        tending = asyncio.create_task(node.children.tend_logs_once(rotate=True))
+        tending = asyncio.create_task(node.children.tend_logs_once())
         while not node.disk.came.is_set():  # noqa: ASYNC110  a heartbeat each
             await asyncio.sleep(0)
         node.children._show_log(node.one)
@@ -76,5 +76,21 @@ def test_the_log_of_a_spare_that_is_promoted_meanwhile_is_shown_afterwards(
         await asyncio.gather(*node.children._tasks)
         assert node.one.log.path.name == "0000000000001-trainer.log"
         assert node.one.log.path.exists()
+
+    run(main())
+
+
+def test_the_log_of_a_child_that_has_ended_is_rotated_once_more(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        node = Node(tmp_path)
+        node.disk.go.set()
+        await node.children.tend_logs_once()
+        node.path.write_text("its last words\n")
+        node.children.on_exit(node.one.child, 0)
+        await node.children.tend_logs_once()
+        assert node.path.read_text() == ""
+        node.path.write_text("somebody else's\n")
+        await node.children.tend_logs_once()
+        assert node.path.read_text() == "somebody else's\n", "nobody tends it any more"
 
     run(main())

@@ -13,7 +13,8 @@ import pytest
 
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import WantLog, WantLogStart
-from elasticd.core.words.requests import LogUnread, ReadLogs
+from elasticd.core.words.requests import LogCut, LogUnread, ReadLogs
+from elasticd.shell.children.logspan import LogSpan, tail_start
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.network.neighbours import Neighbours
@@ -41,6 +42,13 @@ class Cluster:
     reached_at: float = inf
     """When the link to the others is there again."""
     records: dict[JobId, Any] = field(default_factory=dict)
+    prints: bytes = b""
+    """What the trainer prints besides, whenever the log is read."""
+    removed: int = 0
+    removes: int = 0
+    """So many bytes go from the beginning of the log when it is read first."""
+    read_bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
 
     def now(self) -> float:
         self.time += 1
@@ -59,15 +67,28 @@ class Cluster:
         text = b"0" if isinstance(wanted, WantLogStart) else OTHERS[wanted.offset :]
         os.pwrite(fd, text, 0)
 
-    async def log_start(self, job: JobId, since: float, counted: bool) -> int:
-        return 0
+    async def log_span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+        end, left_out = len(self.printed), f"{self.removed} bytes" if self.removed else ""
+        if tail is None:
+            return LogSpan(self.removed, end, left_out)
+        found = tail_start(self.read, self.removed, end, tail)
+        assert found is not None
+        return LogSpan(found[0], end)
 
     async def log_bytes(self, job: JobId, offset: int, limit: int, counted: bool) -> bytes:
-        return self.printed[offset:]
+        self.printed += self.prints
+        self.removed, self.removes = self.removed + self.removes, 0
+        return self.read(offset, limit)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        self.read_bytes += limit
+        return self.printed[offset : offset + limit] if offset >= self.removed else b""
 
     async def send(self, piece: Any) -> None:
         if isinstance(piece, LogUnread):
             self.unread[piece.node] = piece.unread
+        elif isinstance(piece, LogCut):
+            self.left_out.append(piece.left_out)
         else:
             self.said += piece.text
 
@@ -131,3 +152,48 @@ def test_of_one_rank_no_other_is_told() -> None:
     cluster = Cluster(ranks=(A, B))
     cluster.logs(ReadLogs(JOB, rank=0))
     assert not cluster.unread
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_the_last_lines_are_read_from_the_end(follow: bool) -> None:
+    cluster = Cluster(time=10, printed=b"line\n" * 1_000_000)
+    assert cluster.logs(ReadLogs(JOB, tail=2, follow=follow)) == "line\nline\n"
+    assert cluster.read_bytes < 2_000_000
+
+
+def test_of_a_follower_only_what_was_there_is_cut_to_its_last_lines() -> None:
+    cluster = Cluster(time=6)
+    assert cluster.logs(ReadLogs(JOB, tail=1, follow=True)) == "8\n9\n10\n"
+
+
+def test_who_comes_later_is_followed_from_its_beginning() -> None:
+    cluster = Cluster(time=8, ranks=(A,), living=(A,), reached_at=0.0)
+
+    class Growing(list[NodeId]):
+        def __iter__(self) -> Any:
+            return iter((A, B) if cluster.time >= 10 else (A,))
+
+    cluster.living = Growing()  # type: ignore[assignment]
+    assert OTHERS.decode() in cluster.logs(ReadLogs(JOB, tail=0, follow=True))
+
+
+def test_a_log_that_grows_faster_than_it_is_read_has_an_end() -> None:
+    cluster = Cluster(time=10, printed=b"before\n", prints=b"more\n" * 100)
+    assert cluster.logs(ReadLogs(JOB)) == "before\n"
+
+
+def test_what_has_gone_of_a_log_is_told() -> None:
+    cluster = Cluster(time=10, printed=b"gone\nleft\n", removed=5)
+    assert cluster.logs(ReadLogs(JOB)) == "left\n"
+    assert cluster.left_out == ["5 bytes"]
+
+
+def test_what_goes_before_it_is_read_is_told() -> None:
+    cluster = Cluster(time=10, printed=b"gone\nleft\n", removes=5)
+    cluster.logs(ReadLogs(JOB))
+    assert cluster.left_out == ["5 bytes of it went before they were read"]
+
+
+def test_an_earlier_daemon_that_does_not_say_where_its_log_ends_is_read_to_its_end() -> None:
+    cluster = Cluster(time=10, ranks=(A, B), living=(A, B), reached_at=0.0)
+    assert OTHERS.decode() in cluster.logs(ReadLogs(JOB))

@@ -122,6 +122,25 @@ def test_of_many_that_send_at_once_some_are_heard_and_the_others_wait(
     run(main())
 
 
+def test_jobs_that_are_submitted_at_once_have_a_number_each(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        daemon = Daemon(tmp_path)
+        submissions = daemon.start()
+        sender = Sender()
+        sending = asyncio.create_task(sender.send(submissions, 7))
+        while not daemon.arriving():  # noqa: ASYNC110  a file that a thread makes
+            await asyncio.sleep(0)
+        named = [await submissions.name_job(r.NameJob("job"), sender.stream) for _ in range(2)]
+        assert [each.id[: len("job-8")] for each in named] == ["job-8", "job-9"]
+        taken = await submissions.take(SPEC, DATA, archive.digest(DATA))
+        assert taken.id.startswith("job-10-")
+        sender.go.set()
+        await sending
+        assert sorted(record.number for record in daemon.queued) == [7, 10]
+
+    run(main())
+
+
 def test_who_hangs_up_gives_his_place_to_the_next(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         daemon = Daemon(tmp_path)
