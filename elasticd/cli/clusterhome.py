@@ -15,7 +15,7 @@ from pathlib import Path
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
 from elasticd.cli.screen import warn
-from elasticd.client.homes import cluster_of, home_option, node_homes
+from elasticd.client.homes import home_option
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import (
@@ -23,6 +23,7 @@ from elasticd.settings.config import (
     default_home,
     split_address,
 )
+from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import tokens

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import DamageError, OperationError, ProtocolError
+from elasticd.pasting import of_home, quoted
+from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.shell.network.credentials import prove
 from elasticd.shell.storage.durable import sync_folder, write_durable
 from elasticd.trust import renewal, revoked
@@ -42,7 +44,6 @@ AUTHORITY_KEY, TOKENS = "authority.key", "tokens.json"
 RENEWAL, NEXT_KEY, NEXT_NODE = "renewal.json", "renewing.key", "renewing.pem"
 _READS = 4
 """More than a renewal has steps: who reads meanwhile may find a certificate and another's key."""
-_CURE = "join again: 'elasticctl cluster join' with a token of another node's cluster"
 
 
 def folder_of(home: Path) -> Path:
@@ -87,7 +88,15 @@ def _read(home: Path) -> MemberPapers:
 
 
 def _damaged(folder: Path, reason: str) -> DamageError:
-    return DamageError(f"{folder}: damaged ({reason}); {_CURE}")
+    return DamageError(f"{folder}: damaged ({reason}); {way_back(folder.parent)}")
+
+
+def way_back(home: Path) -> str:
+    """What cures papers that are damaged."""
+    if is_local(home):
+        return f"make them anew: {begun_anew(home)}"
+    join = quoted(of_home("cluster join TOKEN", home))
+    return f"join again: {join}, with what 'elasticctl cluster token' prints on the first node"
 
 
 def shown(home: Path) -> tuple[Path, Path]:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.client.homes import home_option, local_home, node_homes, sockets, user_home
+from elasticd.client.homes import home_option, local_home, sockets, user_home
 from elasticd.settings.config import default_home
+from elasticd.settings.localhomes import node_homes
 
 
 @pytest.fixture(autouse=True)
