@@ -124,6 +124,26 @@ def open_token(home: Path, member: MemberPapers, seconds: float, uses: int) -> O
     return OpenedToken(made, until, uses)
 
 
+def damage_of(home: Path) -> DamageError | None:
+    """What is damaged of what makes its node a member; None: nothing, or it is none."""
+    try:
+        if papers.folder_of(home).exists():
+            papers.read(home)
+    except DamageError as error:
+        return error
+    return None
+
+
+def has_let_in(home: Path) -> bool:
+    """Whether others may be members by what is in this home."""
+    if not papers.makes_members(home):
+        return False
+    try:
+        return bool(issuing.read(home) or papers.read_tokens(home))
+    except OperationError:
+        return True
+
+
 @contextmanager
 def damage_told() -> Iterator[None]:
     """Damaged papers end a command like whatever else fails."""

@@ -183,7 +183,7 @@ def _left(found: Inspection) -> str:
 
 
 def _kept(home: Path) -> Iterator[HomeFinding]:
-    """What was put aside of the journal."""
+    """What was put aside of the journal, and of what makes the node a member."""
     path = home / f"{JOURNAL_NAME}{CUT_SUFFIX}"
     if path.exists():
         yield HomeFinding(
@@ -197,6 +197,9 @@ def _kept(home: Path) -> Iterator[HomeFinding]:
     if path.exists():
         cure = "Remove it when nobody wants to look at it any more"
         yield HomeFinding(path, "the journal as it was before the last reset", cure, wrong=False)
+    for path in sorted(home.glob(f"{papers.ASIDE}*")):
+        cause = "the damaged certificate and key, as they were when the node joined again"
+        yield HomeFinding(path, cause, "Remove it when nobody needs it any more", wrong=False)
 
 
 def _archives(home: Path) -> Iterator[HomeFinding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticd.errors import DamageError, ElasticdError, OperationError, UsageError
+from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
@@ -81,9 +81,7 @@ def belonging(home: Path, settings: NodeConfig | None) -> Belonging | None:
         OperationError: the list of those that joined here is.
         OSError: the disk doesn't give one that is there.
     """
-    if not papers.is_member(home):
-        if papers.folder_of(home).exists():
-            raise DamageError(f"{papers.folder_of(home)}: is no folder; {papers.way_back(home)}")
+    if not papers.folder_of(home).exists():
         if settings is not None and settings.peers:
             raise UsageError(
                 f"{home / config.FILE_NAME}: peers are given, and this node has no certificate;"

@@ -28,6 +28,7 @@ from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FOLDERS
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
+from tests.members import member
 from tests.ports import free_ports
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -110,14 +111,17 @@ def test_a_damaged_certificate_is_told(
     ctl: Ctl, home: Path, name: str, content: bytes | None
 ) -> None:
     lived(home)
-    founding.found(home, NodeId("n"))
-    path = papers.folder_of(home) / name
-    path.unlink() if content is None else path.write_bytes(content)
-    code, (finding,) = examined(ctl, home)
-    assert code == 1 and finding["path"] == str(papers.folder_of(home))
-    assert finding["cure"].startswith("Join again")
-    with pytest.raises(DamageError, match="damaged"):
-        papers.read(home)
+    for cure in ("Make its certificate anew: 'elasticctl cluster init", "Join again: 'elasticctl"):
+        founding.found(home, NodeId("n"))
+        if cure.startswith("Join"):
+            papers.write(home, member("n"))
+        path = papers.folder_of(home) / name
+        path.unlink() if content is None else path.write_bytes(content)
+        code, (finding,) = examined(ctl, home)
+        assert code == 1 and finding["path"] == str(papers.folder_of(home))
+        assert finding["cure"].startswith(cure)
+        with pytest.raises(DamageError, match="damaged"):
+            papers.read(home)
 
 
 def no_papers(home: Path) -> Path:
