@@ -21,13 +21,13 @@ from elasticd.cli.options import Common, Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
-from elasticd.client.homes import home_option
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PutOutNode
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
+from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.shell.network import interfaces
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
@@ -121,6 +121,11 @@ def init(
     if clusterhome.damage_of(folder) is not None and papers.makes_members(folder):
         _init_again(options, folder, settings, node)
         return
+    if is_local(folder) and not papers.is_member(folder):
+        raise UsageError(
+            f"{folder} is a node of a local cluster; it becomes a member again by"
+            f" {begun_anew(folder)}"
+        )
     begun = papers.is_member(folder)
     if begun and not (clusterhome.is_loopback(settings.listen) and clusterhome.is_lone(folder)):
         raise UsageError(
@@ -412,7 +417,7 @@ def _then(home: Path, runs: bool) -> str:
     if runs:
         return "its daemon runs, as a member"
     if find_daemon(home) is not None:
-        return f"its daemon does not answer: 'elasticctl service restart{home_option(home)}'"
+        return f"its daemon does not answer: {clusterhome.restarting(home)}"
     return clusterhome.starting(home)
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from elasticd.pasting import of_home, quoted
+from elasticd.settings.config import LOCAL_LOCK_NAME
 
 
 def node_homes(home: Path) -> list[Path]:
@@ -20,8 +21,14 @@ def node_homes(home: Path) -> list[Path]:
 
 def cluster_of(home: Path) -> Path:
     """The home to name for what starts the daemon of ``home``: that of its local cluster if it is a
-    node of one."""
-    return home.parent if home in node_homes(home.parent) else home
+    node of one. A home that is only called so is none's: 'local up' would write into it."""
+    named = home.parent
+    return named if is_cluster(named) and home in node_homes(named) else home
+
+
+def is_cluster(home: Path) -> bool:
+    """Whether 'local up' has made it."""
+    return (home / LOCAL_LOCK_NAME).exists()
 
 
 def is_local(home: Path) -> bool:
@@ -29,8 +36,9 @@ def is_local(home: Path) -> bool:
     return cluster_of(home) != home
 
 
-def begun_anew(home: Path) -> str:
-    """The commands by which a local cluster's node gets settings and certificates that fit."""
+def begun_anew(home: Path, up: str = "local up") -> str:
+    """The commands by which a local cluster's node gets settings and certificates that fit; ``up``:
+    the second, where it has options."""
     named = cluster_of(home)
-    down, up = (quoted(of_home(f"local {do}", named)) for do in ("down", "up"))
+    down, up = (quoted(of_home(do, named)) for do in ("local down", up))
     return f"{down}, then {up}"

@@ -20,7 +20,7 @@ from elasticd.cli.health import _start
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
-from elasticd.settings.config import FILE_NAME
+from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
 from elasticd.shell.storage import diskend, founding, issuing, papers
@@ -182,6 +182,7 @@ def test_a_local_clusters_node_is_begun_anew_as_a_whole_and_another_by_itself(
     for folder in (home / "node-0", home / "mac-1"):
         lived(folder)
         harm(folder)
+    (home / LOCAL_LOCK_NAME).touch()
     _, (local,) = examined(ctl, home / "node-0")
     both = f"'elasticctl local down --home {home}', then 'elasticctl local up --home {home}'"
     assert local["cure"].endswith(both)
@@ -302,6 +303,7 @@ def test_the_doctor_says_that_a_daemon_ended_of_its_full_disk(
 ) -> None:
     node = home / "node-0"
     lived(node)
+    (home / LOCAL_LOCK_NAME).touch()
     for folder, start in (
         (node, f"elasticctl local up --home {home}"),
         (home, f"elasticctl service start --home {home}"),
