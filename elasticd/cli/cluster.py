@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from elasticd.cli import clusterhome, inviting, joinedhome, output, rotation
+from elasticd.cli import asking, clusterhome, inviting, joinedhome, output, rotation
+from elasticd.cli.asking import Yes
 from elasticd.cli.clusterhome import damage_told, member_home, moment, own_home
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Home, Json, Node, common
@@ -22,7 +23,7 @@ from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import PutOutNode
+from elasticd.core.words.requests import PutOutNode, ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
@@ -279,7 +280,9 @@ def join(
 
 
 @app.command(short_help="Put a node out of the cluster, at once and for good.")
-def revoke(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+def revoke(
+    context: typer.Context, node: Node, yes: Yes = False, home: Home = None, json: Json = False
+) -> None:
     """Put a node out of the cluster: all other nodes take its certificate no more, at once.
 
     For a machine that was stolen or sold. It is forgotten by none of them, also after restarts;
@@ -287,16 +290,26 @@ def revoke(context: typer.Context, node: Node, home: Home = None, json: Json = F
     new token. What it has stored stays on its own disk. A node that only rests is drained:
     'elasticctl drain NODE'.
 
+    At a terminal it asks first, as it can't be undone. A script is not asked, nor who says --yes
+    or --json.
+
     \b
     Examples:
       elasticctl cluster revoke mac-3
+      elasticctl cluster revoke mac-3 --yes
     """
     options = common(context, home, json)
+    question = "Put {} out of the cluster for good? Open join tokens end, too."
+    asking.confirm(question, node, lambda: _nodes(options), asks=not (yes or options.json))
     changed = options.client.change(PutOutNode(NodeId(node)))
     if options.json:
         print_json(to_plain(changed))
         return
     say(f"{changed.id} {changed.state}: no node of the cluster takes its certificate any more")
+
+
+def _nodes(options: Common) -> list[str]:
+    return [str(each["id"]) for each in options.client.request(ShowStatus(ended=0))["nodes"]]
 
 
 @app.command(short_help="Give every member a new key and a new certificate.")

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from elasticd.cli.asking import Yes
 from elasticd.cli.daemons import DAEMON_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
@@ -114,7 +115,7 @@ def reset(
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Remove all checkpoints here, too.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Yes = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
