@@ -318,6 +318,9 @@ def forget(
     are away remove theirs when they are back. At a terminal it asks first. A script is not asked,
     nor who says --yes or --json.
 
+    Of a job that no record names, as 'elasticctl disk' may say after a reset, this node removes
+    what it has, if the id is given in full.
+
     \b
     Examples:
       elasticctl forget byte-lm-1-k3f9

@@ -140,3 +140,18 @@ def test_what_cannot_be_undone_is_asked_at_a_terminal(
         assert (code, question in err, asked()) == (0, not typed, [request_])
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert ctl(*command, "--home", home)[0] == 0 and asked() == [request_], "a script says it"
+
+
+def test_disk_names_the_command_for_what_no_record_names(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    found = {
+        "node": "n", "home": str(home), "bytes": 4096, "free_bytes": 1, "total_bytes": 2,
+        "kinds": [{"kind": "logs", "bytes": 4096}], "other_jobs": 0, "other_bytes": 0,
+        "jobs": [{"job": "old-1-aaaa", "bytes": 4096, "logs": 4096}],
+    }  # fmt: skip
+    fake = daemon(home, {"disk": found})
+    assert ctl("disk", "--home", home)[2] == "", "an earlier daemon doesn't say"
+    fake.answers["disk"] = {**found, "strays": ["old-1-aaaa"]}
+    code, _, err = ctl("disk", "--home", home)
+    assert code == 0 and f"'elasticctl forget old-1-aaaa --home {home}' removes" in err
