@@ -10,6 +10,7 @@ import typer
 
 import elasticd
 from elasticd.cli import (
+    asking,
     chaos,
     disk,
     health,
@@ -23,6 +24,7 @@ from elasticd.cli import (
     watch,
 )
 from elasticd.cli import local as local_cluster
+from elasticd.cli.asking import Yes
 from elasticd.cli.checkpoints import app as stored_states
 from elasticd.cli.cluster import app as cluster
 from elasticd.cli.configure import configure
@@ -306,17 +308,31 @@ def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = Fal
 
 
 @app.command(short_help="Remove an ended job, with all its files on all nodes.")
-def forget(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
+def forget(
+    context: typer.Context, job: Job, yes: Yes = False, home: Home = None, json: Json = False
+) -> None:
     """Remove an ended job from the list, and all its files from all nodes.
 
     Its checkpoints, output files, logs and working folders go, and can't be brought back. Fetch
     what you want to keep first: 'elasticctl outputs', 'elasticctl checkpoints export'. Nodes that
-    are away remove theirs when they are back.
+    are away remove theirs when they are back. At a terminal it asks first. A script is not asked,
+    nor who says --yes or --json.
+
+    Of a job that no record names, as 'elasticctl disk' may say after a reset, this node removes
+    what it has, if the id is given in full.
 
     \b
-    Example:
+    Examples:
       elasticctl forget byte-lm-1-k3f9
+      elasticctl forget byte-lm-1-k3f9 --yes
     """
+    options = common(context, home, json)
+
+    def jobs() -> list[str]:
+        return [str(each["id"]) for each in options.client.request(ShowStatus())["jobs"]]
+
+    question = "Remove {} and all its files from all nodes? Checkpoints and outputs go, too."
+    asking.confirm(question, job, jobs, asks=not (yes or options.json))
     _control(context, ForgetJob(JobId(job)), home, json)
 
 

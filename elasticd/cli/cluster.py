@@ -7,27 +7,28 @@ cryptography is loaded by the command that does: every other one should start qu
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elasticd.cli import clusterhome, inviting, output, rotation
+from elasticd.cli import asking, clusterhome, inviting, joinedhome, output, rotation
+from elasticd.cli.asking import Yes
 from elasticd.cli.clusterhome import damage_told, member_home, moment, own_home
 from elasticd.cli.daemons import find_daemon
-from elasticd.cli.options import Home, Json, Node, common
+from elasticd.cli.options import Common, Home, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
-from elasticd.client.homes import home_option
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import PutOutNode
+from elasticd.core.words.requests import PutOutNode, ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
-from elasticd.settings.rules import Value
+from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.shell.network import interfaces
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
@@ -35,7 +36,6 @@ from elasticd.trust.issuing import Register
 from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import Issued
 from elasticd.trust.revoked import Revoked
-from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
@@ -105,6 +105,9 @@ def init(
     daemon listens into elasticd.toml. A daemon that runs begins anew with that. Keep a copy of
     HOME/cluster/authority.key in a safe place: without it nobody else can join.
 
+    On a node that has made a cluster, and whose own certificate or key is damaged since, it makes
+    those anew. The cluster stays.
+
     \b
     Examples:
       elasticctl cluster init
@@ -116,6 +119,14 @@ def init(
     folder = own_home(options)
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
+    if clusterhome.damage_of(folder) is not None and papers.makes_members(folder):
+        _init_again(options, folder, settings, node)
+        return
+    if is_local(folder) and not papers.is_member(folder):
+        raise UsageError(
+            f"{folder} is a node of a local cluster; it becomes a member again by"
+            f" {begun_anew(folder)}"
+        )
     begun = papers.is_member(folder)
     if begun and not (clusterhome.is_loopback(settings.listen) and clusterhome.is_lone(folder)):
         raise UsageError(
@@ -142,6 +153,21 @@ def init(
         warn(f"{where} is reached from this machine only: --listen names another address")
     say(_then(folder, runs))
     say("to let another machine in: 'elasticctl cluster token'")
+
+
+def _init_again(options: Common, home: Path, settings: NodeConfig, node: NodeId) -> None:
+    """The node that makes members gets a new certificate of its cluster, as its own is damaged."""
+    from elasticd.shell.storage import founding
+
+    clusterhome.make(home)
+    with damage_told():
+        member = founding.make_anew(home, node, time.time())
+    runs = _begin_anew(home)
+    if options.json:
+        print_json(_told(home, member, settings.listen, runs))
+        return
+    say(f"{member.node} has a new certificate of cluster {_short(member)}, and lets others in")
+    say(_then(home, runs))
 
 
 def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str:
@@ -222,6 +248,10 @@ def join(
     runs begins anew as a member, and trains what there is. A node that is the only one of its
     cluster leaves it.
 
+    A member whose HOME/cluster is damaged joins again: that is put aside, never removed. It keeps
+    its id if its key is sound. Else its id is another node's, for all that the cluster knows, and
+    the message says how to put that out.
+
     \b
     Examples:
       elasticctl cluster join elasticd1-…
@@ -232,67 +262,27 @@ def join(
     folder = own_home(options)
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
-    if papers.is_member(folder) and not clusterhome.is_lone(folder, taken.pin):
-        member, issuer, said = _member_already(folder, taken, node), None, settings.listen
-    else:
-        member, issuer, said = _join(folder, settings, taken, node, listen)
+    done = joinedhome.join(folder, settings, taken, node, listen)
     if options.json:
         runs = _begin_anew(folder)
-        print_json({**_told(folder, member, said, runs), "already": issuer is None})
+        aside = None if done.aside is None else str(done.aside)
+        told = _told(folder, done.member, done.listen, runs)
+        print_json({**told, "already": done.issuer is None, "aside": aside})
         return
-    if issuer is None:
-        say(f"{member.node} is a member of cluster {_short(member)} already")
+    if done.aside is not None:
+        say(f"what was damaged is in {done.aside}")
+    if done.issuer is None:
+        say(f"{node} is a member of cluster {_short(done.member)} already")
     else:
-        say(f"{node} joined cluster {_short(member)} by {issuer}")
-        say(f"it listens on {said} (elasticd.toml)", flush=True)
+        say(f"{node} joined cluster {_short(done.member)} by {done.issuer}")
+        say(f"it listens on {done.listen} (elasticd.toml)", flush=True)
     say(_then(folder, _begin_anew(folder)))
 
 
-def _join(
-    home: Path, settings: NodeConfig, taken: Token, node: NodeId, listen: str | None
-) -> tuple[MemberPapers, str, str]:
-    """The member, the address that took the token, and where the node is to listen."""
-    from elasticd.client import joining
-
-    if listen is not None:
-        clusterhome.checked_listen(listen, settings, bare=True)
-    written = "listen" in settingsfile.keys_there(home)
-    running = find_daemon(home) is not None
-    clusterhome.make(home)
-    key = joining.key_of(home)
-
-    def where(host: str) -> str:
-        if listen is not None:
-            return host + listen if listen.startswith(":") else listen
-        return clusterhome.found_listen(
-            host, settings, written=written, running=running, free=clusterhome.free_port
-        )
-
-    joined = joining.ask(taken, key, node, where)
-    values: dict[str, Value] = {"node_id": node, "listen": joined.listen}
-    for name, agreed in (("cluster", joined.cluster), ("partition", joined.partition)):
-        if (own := getattr(settings, name)) != agreed:
-            warn(f"elasticd.toml: {name} = {own!r} becomes {agreed!r}, as on all of its nodes")
-            values[name] = agreed
-    # The papers last: with them the node is a member, and the command need not be repeated.
-    settingsfile.change(home, values)
-    papers.write(home, joined.member)
-    (home / joining.KEY_NAME).unlink(missing_ok=True)
-    return joined.member, joined.issuer, joined.listen
-
-
-def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:
-    with damage_told():
-        member = papers.read(home)
-    if member.cluster_id != taken.pin:
-        raise UsageError(f"{home} is a member of another cluster ({clusterhome.leaving(home)})")
-    if member.node != node:
-        raise UsageError(f"{home} is a member already, as {member.node}")
-    return member
-
-
 @app.command(short_help="Put a node out of the cluster, at once and for good.")
-def revoke(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
+def revoke(
+    context: typer.Context, node: Node, yes: Yes = False, home: Home = None, json: Json = False
+) -> None:
     """Put a node out of the cluster: all other nodes take its certificate no more, at once.
 
     For a machine that was stolen or sold. It is forgotten by none of them, also after restarts;
@@ -300,16 +290,26 @@ def revoke(context: typer.Context, node: Node, home: Home = None, json: Json = F
     new token. What it has stored stays on its own disk. A node that only rests is drained:
     'elasticctl drain NODE'.
 
+    At a terminal it asks first, as it can't be undone. A script is not asked, nor who says --yes
+    or --json.
+
     \b
     Examples:
       elasticctl cluster revoke mac-3
+      elasticctl cluster revoke mac-3 --yes
     """
     options = common(context, home, json)
+    question = "Put {} out of the cluster for good? Open join tokens end, too."
+    asking.confirm(question, node, lambda: _nodes(options), asks=not (yes or options.json))
     changed = options.client.change(PutOutNode(NodeId(node)))
     if options.json:
         print_json(to_plain(changed))
         return
     say(f"{changed.id} {changed.state}: no node of the cluster takes its certificate any more")
+
+
+def _nodes(options: Common) -> list[str]:
+    return [str(each["id"]) for each in options.client.request(ShowStatus(ended=0))["nodes"]]
 
 
 @app.command(short_help="Give every member a new key and a new certificate.")
@@ -430,7 +430,7 @@ def _then(home: Path, runs: bool) -> str:
     if runs:
         return "its daemon runs, as a member"
     if find_daemon(home) is not None:
-        return f"its daemon does not answer: 'elasticctl service restart{home_option(home)}'"
+        return f"its daemon does not answer: {clusterhome.restarting(home)}"
     return clusterhome.starting(home)
 
 

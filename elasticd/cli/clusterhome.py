@@ -15,14 +15,16 @@ from pathlib import Path
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
 from elasticd.cli.screen import warn
-from elasticd.client.homes import cluster_of, home_option, node_homes
+from elasticd.client.homes import home_option
 from elasticd.errors import DamageError, OperationError, UsageError
+from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.config import (
     NodeConfig,
     default_home,
     split_address,
 )
+from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import tokens
@@ -49,7 +51,7 @@ class OpenedToken:
 
 
 def own_home(options: Common) -> Path:
-    """The home of a node that is to become a member; never a local cluster's.
+    """The home of one node; never a local cluster's.
 
     Raises:
         UsageError: it is one, or no folder.
@@ -57,8 +59,11 @@ def own_home(options: Common) -> Path:
     home = (options.given_home or default_home()).absolute()
     if home.exists() and not home.is_dir():
         raise UsageError(f"{home}: is no folder")
-    if node_homes(home):
-        raise UsageError(f"{home} is the home of a local cluster, whose nodes are members already")
+    if nodes := node_homes(home):
+        raise UsageError(
+            f"{home} is the home of a local cluster, whose nodes are members already; a node's own"
+            f" home is {nodes[0]}, say"
+        )
     return home
 
 
@@ -75,6 +80,11 @@ def member_home(options: Common) -> Path:
     for each in found:
         if papers.makes_members(each):
             return each
+    if not found and is_local(home):
+        raise UsageError(
+            f"{home} has lost what makes it a member of its local cluster; it gets that anew by"
+            f" {begun_anew(home)}"
+        )
     if not found:
         raise UsageError(
             f"{home} is no member of a cluster ('elasticctl cluster init' makes one, 'elasticctl"
@@ -123,6 +133,26 @@ def open_token(home: Path, member: MemberPapers, seconds: float, uses: int) -> O
     return OpenedToken(made, until, uses)
 
 
+def damage_of(home: Path) -> DamageError | None:
+    """What is damaged of what makes its node a member; None: nothing, or it is none."""
+    try:
+        if papers.folder_of(home).exists():
+            papers.read(home)
+    except DamageError as error:
+        return error
+    return None
+
+
+def has_let_in(home: Path) -> bool:
+    """Whether others may be members by what is in this home."""
+    if not papers.makes_members(home):
+        return False
+    try:
+        return bool(issuing.read(home) or papers.read_tokens(home))
+    except OperationError:
+        return True
+
+
 @contextmanager
 def damage_told() -> Iterator[None]:
     """Damaged papers end a command like whatever else fails."""
@@ -134,13 +164,24 @@ def damage_told() -> Iterator[None]:
 
 def leaving(home: Path) -> str:
     """How a home ceases to be a member's."""
+    if is_local(home):
+        return "a local cluster's node stays in it: name another --home"
     return f"to leave it, stop the daemon and remove {papers.folder_of(home)}"
 
 
 def starting(home: Path) -> str:
     """What is to be done, so that a member's daemon runs."""
     of = home_option(home)
+    if is_local(home):
+        return f"start it with its local cluster: 'elasticctl local up{of}'"
     return f"start its daemon: 'elasticctl service install{of}', or 'elasticd run{of}' to watch it"
+
+
+def restarting(home: Path) -> str:
+    """The command that has a daemon begin anew: that of this node, also of a local cluster's."""
+    if is_local(home):
+        return quoted(of_home("service restart", home))
+    return f"'elasticctl service restart{home_option(home)}'"
 
 
 def checked_id(given: str | None, settings: NodeConfig) -> NodeId:

@@ -14,11 +14,11 @@ from elasticd.cli import clusterhome
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import clean, print_json, say, warn
-from elasticd.client.homes import home_option
 from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.changing import is_live
 from elasticd.settings.config import FILE_NAME, KEEP, described, values_of
+from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.rules import Value, Wrong, shown
 from elasticd.settings.toml import Document
 from elasticd.shell.storage import papers, settingsfile
@@ -226,7 +226,7 @@ def _check_address(before: Mapping[str, Value], changes: Changes) -> None:
 def _tell(
     home: Path, before: Mapping[str, Value], after: Mapping[str, Value], *, json: bool
 ) -> None:
-    file, of = home / FILE_NAME, home_option(home)
+    file = home / FILE_NAME
     changed = {key: value for key, value in after.items() if value != before[key]}
     running = find_daemon(home) is not None
     later = [key for key in changed if running and not is_live(key)]
@@ -239,9 +239,10 @@ def _tell(
         say(f"{key} = {shown(value)}")
     for key in _AGREED:
         if key in changed:
-            warn(f"{key}: all nodes must have the same, or they refuse each other")
+            text = f"{key}: all nodes must have the same, or they refuse each other"
+            if is_local(home):  # where 'local up' gives all of them what the first one has
+                text += f": {begun_anew(home, f'local up --{key} {changed[key]}')}"
+            warn(text)
     if later:
-        warn(
-            f"{', '.join(later)}: holds when its daemon is started again ('elasticctl service"
-            f" restart{of}')"
-        )
+        again = clusterhome.restarting(home)
+        warn(f"{', '.join(later)}: holds when its daemon is started again ({again})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from elasticd.cli import screen
@@ -10,6 +12,7 @@ from elasticd.cli.output import print_table, shown_bytes
 from elasticd.cli.tables import Table
 from elasticd.core.words.requests import ShowDisk
 from elasticd.counting import counted
+from elasticd.pasting import of_home, quoted
 
 KINDS = Table(("kind", "size"))
 DISK_JOBS = Table(
@@ -24,7 +27,8 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
 
     The jobs that take most come first, 20 of them; --json has 1000. Outputs include the copies of
     main's that this node keeps. To free space: 'elasticctl forget JOB', 'elasticctl checkpoints
-    prune JOB', or [keep] in elasticd.toml.
+    prune JOB', or [keep] in elasticd.toml. A job that no record names, as after 'elasticctl reset',
+    is said to be one: 'elasticctl forget JOB' removes what this node has of it.
 
     On a narrow terminal columns are left out in this order: other, logs, outputs, checkpoints.
 
@@ -58,3 +62,9 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
         size = sum(job["bytes"] for job in rest) + found["other_bytes"]
         others = counted(len(rest) + found["other_jobs"], "other job")
         screen.say(f"and {others}: {shown_bytes(size)}")
+    if strays := found.get("strays"):  # an earlier daemon doesn't say
+        command = quoted(of_home(f"forget {strays[0]}", Path(found["home"])))
+        screen.warn(
+            f"no record names {', '.join(strays[:SHOWN_JOBS])}, as after a reset: {command} removes"
+            " what this node has of it"
+        )

@@ -13,15 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
+from elasticd.cli.asking import Yes
 from elasticd.cli.daemons import DAEMON_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
-from elasticd.client.homes import SOCKET_NAME, cluster_of, node_homes
+from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.recall import without_promises
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.pasting import of_home
+from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
@@ -46,8 +48,9 @@ def _homes(home: Path) -> list[Path]:
 def doctor(context: typer.Context, home: Home = None, json: Json = False) -> None:
     """Say what is wrong with this node's home: its journal, settings, disk and stored files.
 
-    If its daemon doesn't run since the disk refused, that is said too, with when and where. It
-    needs no daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each
+    It checks all that its daemon checks when it starts: settings, certificate, address. If the
+    daemon doesn't run since the disk refused, that is said too, with when and where. It needs no
+    daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each
     finding says where, the cause and the cure.
 
     Exit code: 0 if nothing is wrong, 1 if something is.
@@ -112,7 +115,7 @@ def reset(
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Remove all checkpoints here, too.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Yes = False,
     home: Home = None,
     json: Json = False,
 ) -> None:

@@ -31,8 +31,8 @@ from elasticd.cli.daemons import (
     start,
     start_daemon,
 )
-from elasticd.client.homes import node_homes
 from elasticd.errors import INCURABLE
+from elasticd.settings.localhomes import node_homes
 from elasticd.shell.clock import monotonic_seconds
 
 KEEPER_FILE = "keeper.json"

@@ -26,7 +26,7 @@ from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
-from elasticd.client.homes import SOCKET_NAME, home_option, node_homes
+from elasticd.client.homes import SOCKET_NAME, home_option
 from elasticd.core.words.requests import REQUESTS, ShutDown
 from elasticd.counting import counted
 from elasticd.errors import (
@@ -38,6 +38,7 @@ from elasticd.errors import (
 )
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.localhomes import node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers

@@ -18,6 +18,8 @@ from elasticd.core.words.requests import REQUESTS, ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.pasting import quoted
+from elasticd.settings.config import FILE_NAME
+from elasticd.settings.localhomes import cluster_of, is_cluster
 
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 2.0
@@ -39,9 +41,13 @@ class NobodyListens(NoDaemonError):
     def __init__(self, home: Path) -> None:
         of = home_option(home)
         local, service = (quoted(f"elasticctl {do}{of}") for do in ("local up", "service install"))
+        start = f"{local} or {service}"
+        if is_cluster(cluster_of(home)):
+            start = local
+        elif (home / FILE_NAME).exists():  # a node's own: a local cluster would be laid into it
+            start = service
         super().__init__(
-            f"no daemon runs at {home} (start one with {local} or {service}, or name its home with"
-            " --home)"
+            f"no daemon runs at {home} (start one with {start}, or name its home with --home)"
         )
 
 

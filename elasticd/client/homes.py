@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from shlex import quote
 
 from elasticd.settings.config import default_home
+from elasticd.settings.localhomes import cluster_of, node_homes
 
 SOCKET_NAME = "control.sock"
 LOCAL = "local"
@@ -33,22 +33,6 @@ def local_home(given: Path | None) -> Path:
     if given is not None or os.environ.get("ELASTICD_HOME"):
         return (given or default_home()).absolute()
     return default_home().absolute() / LOCAL
-
-
-def node_homes(home: Path) -> list[Path]:
-    """The homes of a local cluster's daemons, by number."""
-    numbered = []
-    for folder in home.glob("node-*"):
-        found = re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name)
-        if found and folder.is_dir():
-            numbered.append((int(found[1]), folder))
-    return [folder for _, folder in sorted(numbered)]
-
-
-def cluster_of(home: Path) -> Path:
-    """The home to name for what starts the daemon of ``home``: that of its local cluster if it is a
-    node of one."""
-    return home.parent if home in node_homes(home.parent) else home
 
 
 def home_option(home: Path) -> str:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from elasticd.errors import DamageError, ElasticdError, OperationError, Protocol
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
 from elasticd.settings.rules import one_line
+from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
 from elasticd.trust import authority
 from elasticd.trust.member import MemberPapers
@@ -66,13 +67,21 @@ class Joined:
     partition: str
 
 
-def key_of(home: Path) -> bytes:
+def key_of(home: Path, *, again: bool = False) -> bytes:
     """The key of this node, made once.
+
+    Args:
+        again: it is a member whose papers are damaged. If its key is sound it is used again: by it
+            the cluster knows that this is no other node.
 
     Raises:
         OperationError: the file is damaged.
         OSError: the disk is full or broken.
     """
+    for old in papers.read_keys(home) if again else ():
+        with suppress(DamageError):
+            authority.request_of(old)
+            return old
     path = home / KEY_NAME
     try:
         key = path.read_bytes()

@@ -21,12 +21,12 @@ from elasticd import __version__
 from elasticd.errors import INCURABLE, ElasticdError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
-from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.ownhome import make_private
 from elasticd.settings.rules import one_line
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage.homefolders import require_folders
+from elasticd.shell.storage.starting import hindrances
 
 _FILES = 4096
 
@@ -98,8 +98,8 @@ def _run(home: Path, file: Path | None) -> int:
     home = home.absolute()
     file = file.absolute() if file is not None else None
     make_private(home)
-    refuse_open(home)
-    require_folders(home)
+    for hindrance in hindrances(home, file):
+        raise hindrance.error
     settings = config.load(home, file)
     lock = lock_home(home)
     try:

@@ -68,15 +68,21 @@ class Issuer:
         if any(self._is_out(each, has) for each, has in self.given.items() if has.key == key):
             raise OperationError(
                 "this key is of a node that was put out of the cluster: remove"
-                " cluster-joining.key in the home, and use a new join token"
+                " cluster-joining.key in the home, put its folder cluster aside if that is damaged,"
+                " and use a new join token"
             )
         for other, has in self.given.items():
             if has.key == key and other != node:
                 raise OperationError(f"this node has joined as {other} already: use that node id")
         if self._is_taken(node, key):
-            raise OperationError(
-                f"another node of the cluster is called {node}: choose another --node-id"
-            )
+            text = f"another node of the cluster is called {node}: choose another --node-id"
+            if node != self.member.node:
+                text += (
+                    f". If that is this very machine, which has lost its key: 'elasticctl cluster"
+                    f" revoke {node}' on another, 'elasticctl cluster token' on the first, then"
+                    " join with that"
+                )
+            raise OperationError(text)
 
     def check_renewal(
         self, node: NodeId, shown: Issued, shown_key: str, key: str, address: str

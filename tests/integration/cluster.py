@@ -26,10 +26,10 @@ import psutil
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
-from elasticd.client.homes import node_homes
 from elasticd.core.words.requests import ReadEvents, ShowStatus
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.settings import config
+from elasticd.settings.localhomes import node_homes
 from elasticd.supervision.birth import has_ended, is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices

@@ -9,8 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from elasticd.client.homes import node_homes
 from elasticd.settings.config import FILE_NAME, dump, load, split_address
+from elasticd.settings.localhomes import node_homes
 
 
 def why_not() -> str:

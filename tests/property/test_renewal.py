@@ -188,7 +188,9 @@ class World(RuleBasedStateMachine):
             new = papers.read(home)
             if new.certificate == known.member.certificate:
                 if node == ISSUER:
-                    new = founding.renew_own(home, self.founder, known, self.clock)
+                    own, out = known.member, known.revoked
+                    wanted = known.renewal.wanted
+                    new = founding.renew_own(home, self.founder, own, out, wanted, self.clock)
                 else:
                     word = Renew(node, founding.next_request(home), "h:1")
                     # Its own death comes after the issuer's part here, or before.

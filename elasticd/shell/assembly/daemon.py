@@ -211,6 +211,7 @@ class Daemon:
             self._states,
             members,
             settings,
+            self._forgetting,
         )
 
     async def run(self) -> int:

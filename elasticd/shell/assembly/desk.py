@@ -31,6 +31,7 @@ from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handlers
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.network.bulk import BLANK_BYTES
+from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
 
@@ -50,6 +51,7 @@ class Desk:
     states: States
     members: Handlers
     settings: SettingsWatch
+    forgetting: Forgetting
     _control: ControlServer = field(init=False)
     _jobs: JobsFolder | None = None
 
@@ -62,9 +64,14 @@ class Desk:
             **self.log_desk.handlers(),
             **self.chaos.handlers(),
             **self.members,
-            **DiskDesk(self.home, self.states.me).handlers(),
+            **self._disk_desk().handlers(),
         }
         self._control = ControlServer(self.home, self.queries.names().completing(handlers))
+
+    def _disk_desk(self) -> DiskDesk:
+        ask = self.queries
+        remove = self.forgetting.remove_stray
+        return DiskDesk(self.home, self.states.me, ask.is_known, ask.away, ask.forget, remove)
 
     async def start(self) -> None:
         await self._control.start()

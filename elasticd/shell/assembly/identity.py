@@ -11,13 +11,11 @@ import psutil
 
 from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
-from elasticd.errors import UsageError
-from elasticd.settings.config import FILE_NAME as FILE
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.hello import Identity
-from elasticd.shell.storage import diskend, issuing, papers
+from elasticd.shell.storage import diskend, issuing, papers, starting
 from elasticd.shell.storage.durable import write_durable
 from elasticd.supervision.birth import birth
 from elasticd.trust.names import Issued
@@ -38,28 +36,18 @@ def as_member(home: Path, settings: NodeConfig) -> Credentials:
     Raises:
         UsageError: it has peers and no certificate, or the certificate of another node.
         DamageError: a file of it is damaged.
+        OperationError: the list of those that joined here is.
     """
-    node = NodeId(settings.node_id)
-    if not papers.is_member(home):
-        if settings.peers:
-            raise UsageError(
-                f"{home / FILE}: peers are given, and this node has no certificate: say"
-                " 'elasticctl cluster init' on one node, then 'cluster join' on the others"
-            )
+    own = starting.belonging(home, settings)
+    if own is None:
         # Loaded only here: its cryptography takes 13 MiB, and a member never needs it.
         from elasticd.shell.storage import founding
 
-        founding.found(home, node)
+        founding.found(home, NodeId(settings.node_id))
+        return as_member(home, settings)
     papers.settle(home)
-    member = papers.read(home)
-    if member.node != node:
-        raise UsageError(
-            f"{home / FILE}: node_id is {node!r}, and the node's certificate is {member.node!r}'s:"
-            f" set node_id = {member.node!r}, or join with the new name"
-        )
     certificate, key = papers.shown(home)
-    revoked, renewal = papers.read_revoked(home), papers.read_renewal(home)
-    return Credentials(member, certificate, key, revoked, renewal)
+    return Credentials(own.member, certificate, key, own.revoked, own.renewal)
 
 
 def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, ...]:

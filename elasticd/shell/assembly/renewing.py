@@ -180,7 +180,10 @@ class Renewing:
         founder = founding.founder_of(self._home)
         if founder is None:
             return None
-        return founding.renew_own(self._home, founder, self._credentials, unix_seconds())
+        own = self._credentials
+        return founding.renew_own(
+            self._home, founder, own.member, own.revoked, own.renewal.wanted, unix_seconds()
+        )
 
     def _taken(self, certificate: bytes) -> MemberPapers:
         from elasticd.shell.storage import founding

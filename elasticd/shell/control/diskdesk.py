@@ -1,18 +1,19 @@
-"""What ``elasticctl disk`` is told."""
+"""What ``elasticctl disk`` is told, and how each job that it lists is removed."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticd.core.words.requests import ShowDisk
+from elasticd.core.words.requests import ForgetJob, JobChanged, Outcome, ShowDisk
+from elasticd.errors import OperationError
 from elasticd.shell.control.server import Handlers, Stream, on
-from elasticd.shell.storage.usage import Usage, measure
-from elasticd.types import NodeId
+from elasticd.shell.storage.usage import OF_JOBS, Usage, measure
+from elasticd.types import JobId, NodeId, is_job_id
 
 MAX_JOBS = 1000
 """So many are listed, those that take most; of the others the sum."""
@@ -24,9 +25,37 @@ class DiskDesk:
 
     home: Path
     me: NodeId
+    known: Callable[[JobId], bool]
+    """Whether a record names the job, a forgotten one too."""
+    away: Callable[[], Sequence[NodeId]]
+    """Nodes that are not here, and may have records that this one has not."""
+    forget_known: Callable[[ForgetJob, Stream], Awaitable[Outcome]]
+    remove_stray: Callable[[JobId], Awaitable[None]]
 
     def handlers(self) -> Handlers:
-        return on(ShowDisk, self.disk)
+        return {**on(ShowDisk, self.disk), **on(ForgetJob, self.forget)}
+
+    async def forget(self, request: ForgetJob, stream: Stream) -> Outcome:
+        if self.known(request.job):
+            return await self.forget_known(request, stream)
+        # As after a reset. Nodes that are here have no record either: they would have told it.
+        if not self._has_files(request.job):
+            raise OperationError(f"no job {request.job}")
+        if away := self.away():
+            raise OperationError(
+                f"no record here names {request.job}, but {', '.join(away)} may have one, and is"
+                " away: wait for it, or say that it is gone: 'elasticctl nodes forget NODE'"
+            )
+        await self.remove_stray(request.job)
+        return JobChanged(request.job, f"removed from {self.me}, where no record named it")
+
+    def _has_files(self, job: JobId) -> bool:
+        return is_job_id(job) and any(
+            (self.home / name / job).exists() for name in OF_JOBS.values()
+        )
+
+    def _is_stray(self, job: JobId) -> bool:
+        return is_job_id(job) and not self.known(job)
 
     async def disk(self, request: ShowDisk, stream: Stream) -> Mapping[str, Any]:
         used = await asyncio.to_thread(measure, self.home)
@@ -36,7 +65,8 @@ class DiskDesk:
             "home": str(self.home.absolute()),
             "free_bytes": disk.free,
             "total_bytes": disk.total,
-            **summed(used),
+            **(found := summed(used)),
+            "strays": [job["job"] for job in found["jobs"] if self._is_stray(job["job"])],
         }
 
 

@@ -69,7 +69,6 @@ class Queries:
         return {
             **on(r.ShowStatus, self.status),
             **on(r.CancelJob, self.cancel),
-            **on(r.ForgetJob, self.forget),
             **on(r.PauseJob, self.pause),
             **on(r.ResumeJob, self.resume),
             **on(r.RetryJob, self.retry),
@@ -225,6 +224,14 @@ class Queries:
         if isinstance(answer, r.Failed):
             raise OperationError(answer.error)
         return answer
+
+    def away(self) -> list[NodeId]:
+        """The nodes that are not here."""
+        return sorted(self.known_nodes() - set(self._node.liveness.living()))
+
+    def is_known(self, job: JobId) -> bool:
+        """Whether there is a record of it, also of one that was forgotten."""
+        return job in self._node.records
 
     def _known(self, job: JobId) -> JobId:
         return self._node.tables.jobs.known(job).id

@@ -17,9 +17,11 @@ from typing import Any
 import structlog
 
 from elasticd.errors import ConfigError
+from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.changing import change
 from elasticd.settings.config import NodeConfig, values_of
+from elasticd.settings.localhomes import is_local
 from elasticd.settings.rules import shown
 from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
 from elasticd.shell.storage.watching import FolderWatch, Hints
@@ -109,9 +111,13 @@ class SettingsWatch:
         if new := [key for key in found_now.later if values_of(found)[key] != before[key]]:
             self._refused(
                 f"{self._path}: {', '.join(new)} can't change while the daemon runs: that holds"
-                " when it is started again ('elasticctl service restart')",
+                f" when it is started again ({quoted(self._restart())})",
                 new,
             )
+
+    def _restart(self) -> str:
+        home = self._path.parent
+        return of_home("service restart", home) if is_local(home) else "elasticctl service restart"
 
     def _refused(self, reason: str, keys: Sequence[str] = ()) -> None:
         self._tell("settings_refused", reason, {"keys": list(keys)})

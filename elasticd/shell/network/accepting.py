@@ -15,7 +15,8 @@ import structlog
 from elasticd.core.words.connections import CONNECTION, Errand, Ping, Pong
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.frames import Decoder, encode
-from elasticd.shell.network import lookups, transfer
+from elasticd.shell.network import transfer
+from elasticd.shell.network.binding import bound
 from elasticd.shell.network.bulk import Bulk
 from elasticd.shell.network.credentials import Superseded, reason_of
 from elasticd.shell.network.gate import Gate
@@ -90,19 +91,14 @@ class Acceptor:
 
     async def _serve_at(self, address: str) -> None:
         """Raises OSError: nowhere at what the name stands for."""
-        failure: OSError | None = None
-        found = 0
-        for host, port in await lookups.endpoints(address):
+        for listening in await bound(address):
             try:
-                listening = socket.create_server((host, port), family=lookups.family(host))
-            except OSError as error:  # a name may stand for IPv6, too, which is not there
-                failure = failure or error
-                continue
-            found += 1
+                listening.listen()
+            except OSError:  # another has begun to listen there meanwhile
+                listening.close()
+                raise
             listening.setblocking(False)
             self._listening[listening] = asyncio.create_task(self._accept_at(listening))
-        if failure is not None and not found:
-            raise failure
 
     async def stop(self) -> None:
         """Accept nothing more."""

@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from elasticd.core.words.records import JobRecord
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, OperationError, StateError
 from elasticd.removing import remove_tree
 from elasticd.shell.children.children import Children
 from elasticd.shell.storage.outputkeeper import OutputKeeper
@@ -56,8 +56,8 @@ class Forgetting:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _used(self, record: JobRecord) -> bool:
-        return any(other.archive == record.archive for other in self._others())
+    def _used(self, digest: str) -> bool:
+        return any(other.archive == digest for other in self._others())
 
     async def _forget(self, record: JobRecord) -> None:
         job, pause, told = record.id, _LOOK_SECONDS, False
@@ -67,7 +67,9 @@ class Forgetting:
         while True:
             async with lock:
                 found, why = await asyncio.to_thread(self._remove, job)
-                await self._states.archives.remove(record.archive, partial(self._used, record))
+                await self._states.archives.remove(
+                    record.archive, partial(self._used, record.archive)
+                )
             if found:
                 await self._states.changed(job)
             if not why:
@@ -80,6 +82,31 @@ class Forgetting:
             await asyncio.sleep(pause)
         if found or told:
             log.info("files of a forgotten job removed", job=job)
+
+    async def remove_stray(self, job: JobId) -> None:
+        """Remove what this node has of a job that no record names, as after a reset, and archives
+        that no job has.
+
+        Raises:
+            OperationError: nothing of it is here, a process of it is, or some of it stays.
+        """
+        try:
+            self._states.store.folder(job)
+        except StateError:
+            raise OperationError(f"no job {job}") from None
+        if self._children.runs(job):
+            raise OperationError(f"{job}: a process of it runs here still")
+        async with self._keeper.forget(job):
+            found, why = await asyncio.to_thread(self._remove, job)
+        if not found and not why:
+            raise OperationError(f"no job {job}")
+        await self._states.changed(job)
+        archives = self._states.archives
+        for digest in await archives.names():
+            await archives.remove(digest, partial(self._used, digest))
+        if why:
+            raise OperationError(f"files of {job} stay: {why[0]}")
+        log.info("files of a job removed that no record names", job=job)
 
     def _remove(self, job: JobId) -> tuple[bool, list[str]]:
         """Whether there were any, and why some are left."""

@@ -155,17 +155,45 @@ def renew(
         return certificate
 
 
-def renew_own(home: Path, founder: Authority, credentials: Credentials, now: float) -> MemberPapers:
+def make_anew(home: Path, node: NodeId, now: float) -> MemberPapers:
+    """A new key and certificate of the node that makes members, whose own are damaged. The cluster
+    and all that it knows of it stay. ``node``: what it is called.
+
+    Raises:
+        DamageError: what that takes is damaged, too; names the file and the cure.
+        OperationError, OSError: it can't be; what it had is still there.
+    """
+    folder = papers.folder_of(home)
+    try:
+        founder = founder_of(home)
+        if founder is None or not authority.fits(founder.certificate, founder.key):
+            raise DamageError("they don't belong together")
+    except DamageError as error:
+        raise DamageError(
+            f"{folder / papers.AUTHORITY}, or its key {papers.AUTHORITY_KEY}: damaged ({error});"
+            " copy the first from another node, and put the copy of the key there that you have"
+            " kept. Without them nobody can join any more: make a new cluster"
+        ) from None
+    member = papers.read_but_certificate(home, founder.certificate)
+    if member.node != node:
+        path = folder / papers.MEMBER
+        raise DamageError(f"{path}: is of {member.node!r}, and this node is {node!r}: write that")
+    revoked, wanted = papers.read_revoked(home), papers.read_renewal(home).wanted
+    return renew_own(home, founder, member, revoked, wanted, now)
+
+
+def renew_own(
+    home: Path, founder: Authority, member: MemberPapers, revoked: Revoked, wanted: int, now: float
+) -> MemberPapers:
     """A new key and certificate of the node that makes members, which it shows from now on.
 
     Raises:
         OperationError, OSError: it can't be; what it had is still there.
     """
-    member = credentials.member
     request = next_request(home)
     with issuing.alone(home):
-        register, wanted = issuing.read(home), credentials.renewal.wanted
-        at = Issuer(member, credentials.revoked, register, wanted=wanted).made_at(member.node, now)
+        register = issuing.read(home)
+        at = Issuer(member, revoked, register, wanted=wanted).made_at(member.node, now)
     return take(home, member, founder.issue(request, member.node, member.secret, at), wanted)
 
 

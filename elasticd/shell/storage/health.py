@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -14,15 +15,17 @@ from pathlib import Path
 from elasticd import archive
 from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
-from elasticd.errors import DamageError, ElasticdError, StateError
+from elasticd.errors import DamageError, ElasticdError, OperationError, StateError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
+from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import account_name
+from elasticd.shell.network.binding import bound
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
-from elasticd.shell.storage.homefolders import misplaced
 from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, read
+from elasticd.shell.storage.starting import belonging, hindrances
 from elasticd.types import NodeId
 
 _UNREADABLE = (
@@ -52,8 +55,8 @@ def examine(home: Path, *, running: bool, start: str, me: int | None = None) -> 
     ``start``: the command that starts it. ``me``: who looks; None: the account of this process."""
     if (foreign := _foreign(home, os.geteuid() if me is None else me)) is not None:
         return [foreign]
-    checks = [_settings, _membership, _folders, _journal, _kept, _archives, _checkpoints, _jobs]
-    found = [] if running else list(_refused(home, start))
+    checks = [_start, _authority, _journal, _kept, _archives, _checkpoints, _jobs]
+    found = [] if running else [*_refused(home, start), *_address(home, start)]
     for check in checks:
         try:
             found += check(home)
@@ -76,11 +79,6 @@ def _foreign(home: Path, me: int) -> HomeFinding | None:
     return HomeFinding(home, cause, f"Ask as that account: {quoted(command)}")
 
 
-def _folders(home: Path) -> Iterator[HomeFinding]:
-    for path, cause, cure in misplaced(home):
-        yield HomeFinding(path, cause, cure)
-
-
 def _refused(home: Path, start: str) -> Iterator[HomeFinding]:
     """Whether the disk refuses, and whether a daemon ended of it."""
     error, ended = unwritable(home), diskend.read(home)
@@ -98,26 +96,52 @@ def _refused(home: Path, start: str) -> Iterator[HomeFinding]:
         yield HomeFinding(home, f"{cause}. {now}", cure)
 
 
-def _settings(home: Path) -> Iterator[HomeFinding]:
+def _address(home: Path, start: str) -> Iterator[HomeFinding]:
+    """Whether its daemon can listen."""
     try:
-        config.load(home)
-    except ElasticdError as error:
-        yield HomeFinding(home / config.FILE_NAME, str(error), "Mend what is named there")
+        settings = config.load(home)
+        for each in asyncio.run(bound(settings.listen)):
+            each.close()
+    except ElasticdError:
+        return  # said elsewhere
+    except OSError as error:
+        cause = f"its daemon can't listen on {settings.listen}: {error.strerror}"
+        other = f"{quoted(of_home('configure --listen HOST:PORT', home))}, then {quoted(start)}"
+        cure = (
+            "End the program that listens there, or give it another address of this machine's: "
+            + (begun_anew(home) if is_local(home) else other)
+        )
+        yield HomeFinding(home / config.FILE_NAME, cause, cure)
 
 
-def _membership(home: Path) -> Iterator[HomeFinding]:
-    if not papers.is_member(home):
-        return
-    # Loaded only here: other commands do without its cryptography.
-    from elasticd.shell.storage import founding
+def _start(home: Path) -> Iterator[HomeFinding]:
+    for found in hindrances(home, me=home.stat().st_uid):
+        yield HomeFinding(found.path, found.cause, found.cure)
 
-    for look in (papers.read, founding.founder_of, papers.read_revoked, papers.read_renewal):
-        try:
-            look(home)
-        except DamageError as error:
-            cause, _, cure = str(error).partition("; ")
-            yield HomeFinding(papers.folder_of(home), cause, cure.capitalize())
+
+def _authority(home: Path) -> Iterator[HomeFinding]:
+    """What is needed to let others in; the daemon runs without."""
+    try:
+        if not papers.makes_members(home) or belonging(home, None) is None:
             return
+    except ElasticdError:
+        return  # said already
+    # Loaded only here: other commands do without its cryptography.
+    from elasticd.trust import authority
+
+    folder = papers.folder_of(home)
+    key = folder / papers.AUTHORITY_KEY
+    cure = "Put the copy there that you have kept. Without it nobody can join; the cluster goes on"
+    try:
+        if not authority.fits((folder / papers.AUTHORITY).read_bytes(), key.read_bytes()):
+            yield HomeFinding(key, "is not the key of the cluster's authority", cure)
+    except DamageError as error:
+        yield HomeFinding(key, f"damaged: {error}", cure)
+    try:
+        papers.read_tokens(home)
+    except OperationError as error:
+        cause, _, cure = str(error).partition("; ")
+        yield HomeFinding(folder / papers.TOKENS, cause, cure.capitalize())
 
 
 def _journal(home: Path) -> Iterator[HomeFinding]:
@@ -159,7 +183,7 @@ def _left(found: Inspection) -> str:
 
 
 def _kept(home: Path) -> Iterator[HomeFinding]:
-    """What was put aside of the journal."""
+    """What was put aside of the journal, and of what makes the node a member."""
     path = home / f"{JOURNAL_NAME}{CUT_SUFFIX}"
     if path.exists():
         yield HomeFinding(
@@ -173,6 +197,9 @@ def _kept(home: Path) -> Iterator[HomeFinding]:
     if path.exists():
         cure = "Remove it when nobody wants to look at it any more"
         yield HomeFinding(path, "the journal as it was before the last reset", cure, wrong=False)
+    for path in sorted(home.glob(f"{papers.ASIDE}*")):
+        cause = "the damaged certificate and key, as they were when the node joined again"
+        yield HomeFinding(path, cause, "Remove it when nobody needs it any more", wrong=False)
 
 
 def _archives(home: Path) -> Iterator[HomeFinding]:

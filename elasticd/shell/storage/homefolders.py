@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from elasticd.errors import OperationError
-
 FOLDERS = (
     "archives", "cache", "checkpoints", "clones", "events", "jobs", "logs", "output", "outputs",
     "reached", "work",
@@ -25,9 +23,3 @@ def misplaced(home: Path) -> Iterator[tuple[Path, str, str]]:
         else:
             cause, cure = "is no folder", "Put it aside; the daemon makes its own"
         yield path, cause, cure
-
-
-def require_folders(home: Path) -> None:
-    """Raises OperationError: the daemon can't make or use one of its folders."""
-    for path, cause, cure in misplaced(home):
-        raise OperationError(f"{path} {cause}. {cure}")

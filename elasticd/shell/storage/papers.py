@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import DamageError, OperationError, ProtocolError
+from elasticd.pasting import of_home, quoted
+from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.shell.network.credentials import prove
 from elasticd.shell.storage.durable import sync_folder, write_durable
 from elasticd.trust import renewal, revoked
@@ -36,13 +38,14 @@ from elasticd.types import NodeId
 FOLDER_NAME = "cluster"
 _NEW, _OLD = ".cluster.new", ".cluster.old"
 """Names that the folder has before, and after."""
+ASIDE = "cluster.damaged-"
+"""Begins the name of one that was damaged, and was put aside when the node joined again."""
 AUTHORITY, NODE, KEY = "authority.pem", "node.pem", "node.key"
 MEMBER, REVOKED = "member.json", "revoked.json"
 AUTHORITY_KEY, TOKENS = "authority.key", "tokens.json"
 RENEWAL, NEXT_KEY, NEXT_NODE = "renewal.json", "renewing.key", "renewing.pem"
 _READS = 4
 """More than a renewal has steps: who reads meanwhile may find a certificate and another's key."""
-_CURE = "join again: 'elasticctl cluster join' with a token of another node's cluster"
 
 
 def folder_of(home: Path) -> Path:
@@ -71,13 +74,14 @@ def read(home: Path) -> MemberPapers:
 
 def _read(home: Path) -> MemberPapers:
     folder = folder_of(home)
+    if folder.exists() and not folder.is_dir():
+        raise _damaged(folder, "it is no folder")
     certificate, key_file = shown(home)
     try:
         said = _read_json(folder / MEMBER)
         authority = (folder / AUTHORITY).read_bytes()
         own, key = certificate.read_bytes(), key_file.read_bytes()
-        secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
-        member = MemberPapers(NodeId(str(said["node"])), secret, authority, own, key, peers)
+        member = _member(said, authority, own, key)
         prove(member, certificate, key_file)
     except FileNotFoundError as error:
         raise _damaged(folder, f"{error.filename}: {error.strerror}") from None
@@ -86,8 +90,63 @@ def _read(home: Path) -> MemberPapers:
     return member
 
 
+def _member(said: Any, authority: bytes, certificate: bytes, key: bytes) -> MemberPapers:
+    """Raises LookupError, TypeError, ValueError: what member.json says is none."""
+    secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
+    return MemberPapers(NodeId(str(said["node"])), secret, authority, certificate, key, peers)
+
+
+def read_but_certificate(home: Path, authority: bytes) -> MemberPapers:
+    """What the node of this home is, to be given a new key and certificate.
+
+    Raises:
+        DamageError: that is damaged, too; names the file and the cure.
+        OSError: the disk doesn't give it.
+    """
+    path = folder_of(home) / MEMBER
+    try:
+        return _member(_read_json(path), authority, b"", b"")
+    except (FileNotFoundError, LookupError, TypeError, ValueError):
+        raise DamageError(
+            f"{path}: damaged; copy another node's there, and write this node's id into it"
+        ) from None
+
+
+def read_keys(home: Path) -> tuple[bytes, ...]:
+    """The node's own keys that the disk still gives, sound or not, the one that it shows first."""
+    folder = folder_of(home)
+    found = []
+    for path in dict.fromkeys((shown(home)[1], folder / KEY, folder / NEXT_KEY)):
+        with suppress(OSError):
+            found.append(path.read_bytes())
+    return tuple(found)
+
+
+def put_aside(home: Path, when: str) -> Path:
+    """Give what makes the node a member another name, with the date ``when``; nothing is removed.
+    Where it is then.
+
+    Raises:
+        OSError: the disk is full or broken; it has its old name.
+    """
+    place = home / f"{ASIDE}{when}"
+    folder_of(home).rename(place)
+    sync_folder(home)
+    return place
+
+
 def _damaged(folder: Path, reason: str) -> DamageError:
-    return DamageError(f"{folder}: damaged ({reason}); {_CURE}")
+    return DamageError(f"{folder}: damaged ({reason}); {way_back(folder.parent)}")
+
+
+def way_back(home: Path) -> str:
+    """What cures papers that are damaged."""
+    if is_local(home):
+        return f"make them anew: {begun_anew(home)}"
+    if makes_members(home):
+        return f"make its certificate anew: {quoted(of_home('cluster init', home))}"
+    join = quoted(of_home("cluster join TOKEN", home))
+    return f"join again: {join}, with what 'elasticctl cluster token' prints on the first node"
 
 
 def shown(home: Path) -> tuple[Path, Path]:

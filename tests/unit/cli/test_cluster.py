@@ -18,7 +18,7 @@ from elasticd.cli.daemons import name as name_process
 from elasticd.client.joining import KEY_NAME
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
-from elasticd.settings.config import NodeConfig
+from elasticd.settings.config import LOCAL_LOCK_NAME, NodeConfig
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import tokens
 from elasticd.trust.revoked import Revoked
@@ -249,9 +249,32 @@ def test_a_node_alone_leaves_its_cluster_for_another(ctl: Ctl, first: Path, host
 def test_a_node_of_a_local_cluster_is_not_alone(ctl: Ctl, home: Path, host: Host) -> None:
     (home / "node-1").mkdir(parents=True)
     (home / "node-0").mkdir()
+    (home / LOCAL_LOCK_NAME).touch()
     founding.found(home / "node-0", NodeId("node-0"))
     code, _, err = ctl("cluster", "join", host.token().text(), "--home", home / "node-0")
     assert (code, "is a member of another cluster" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["list", "token", "init"])
+def test_a_local_clusters_node_that_has_lost_its_papers_gets_them_from_local_up(
+    ctl: Ctl, home: Path, command: str
+) -> None:
+    (home / "node-1").mkdir(parents=True)
+    (home / LOCAL_LOCK_NAME).touch()
+    code, _, err = ctl("cluster", command, "--home", home / "node-1")
+    assert code == 2 and f"'elasticctl local up --home {home}'" in err
+    assert "cluster init" not in err and "cluster join" not in err
+
+
+def test_a_local_clusters_node_is_started_with_it_and_stays_in_it(ctl: Ctl, home: Path) -> None:
+    node = home / "node-0"
+    node.mkdir(parents=True)
+    (home / LOCAL_LOCK_NAME).touch()
+    founding.found(node, NodeId("node-0"))
+    _, _, err = ctl("cluster", "token", "--home", home)
+    assert f"'elasticctl local up --home {home}'" in err and "service" not in err
+    _, _, err = ctl("cluster", "init", "--home", node)
+    assert "a local cluster's node stays in it" in err and "remove" not in err
 
 
 def test_a_member_of_another_cluster_does_not_join(ctl: Ctl, first: Path, host: Host) -> None:

@@ -16,7 +16,7 @@ import pytest
 from elasticd.cli.daemons import DAEMON_FILE
 from elasticd.cli.daemons import name as name_process
 from elasticd.settings import config
-from elasticd.settings.config import FILE_NAME, NodeConfig
+from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME, NodeConfig
 from elasticd.shell.storage import founding
 from elasticd.types import NodeId
 
@@ -105,6 +105,21 @@ def test_what_a_running_daemon_takes_later_is_said(ctl: Ctl, home: Path) -> None
     code, out, _ = ctl("configure", "--home", home, "--json", "--partition", "strict")
     told = json.loads(out)
     assert (code, told["changed"], told["restart"]) == (0, {"partition": "strict"}, ["partition"])
+
+
+def test_of_a_local_clusters_node_the_commands_that_are_named_fit(ctl: Ctl, home: Path) -> None:
+    node = home / "node-0"
+    node.mkdir(parents=True)
+    (home / LOCAL_LOCK_NAME).touch()
+    code, _, err = ctl("configure", "--home", home, "--set", "keep.days=9")
+    assert code == 2 and f"a node's own home is {node}" in err
+    name_process(node / DAEMON_FILE, psutil.Process())
+    code, _, err = ctl("configure", "--home", node, "--partition", "strict")
+    assert code == 0 and f"'elasticctl service restart --home {node}'" in err
+    assert f"'elasticctl local up --partition strict --home {home}'" in err
+    founding.found(node, NodeId("node-0"))
+    _, _, err = ctl("configure", "--home", node, "--node-id", "x")
+    assert "a local cluster's node stays in it" in err
 
 
 def at_a_terminal(home: Path, *answers: bytes) -> tuple[int, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,62 @@ def test_jobs_show_their_place_in_the_queue(ctl: Ctl, home: Path, daemon: Daemon
     job = {"id": "j", "state": "queued", "step": 0, "steps": 9, "queue_position": 2}
     daemon(home, {"status": {"jobs": [job]}})
     assert "queued (2.)" in ctl("jobs", "--home", home)[1]
+
+
+class Typed(io.StringIO):
+    """A terminal at which somebody has typed that."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+IRREVOCABLE: list[tuple[str, list[str], dict[str, Any], str]] = [
+    ("forget", ["forget", "dig"], {"do": "forget", "job": "dig"}, "Remove digits-2-aaaa and all"),
+    (
+        "put_out_node",
+        ["cluster", "revoke", "node-2"],
+        {"do": "put_out_node", "node": "node-2"},
+        "node-2 out",
+    ),
+]
+
+
+@pytest.mark.parametrize(("do", "command", "request_", "question"), IRREVOCABLE)
+def test_what_cannot_be_undone_is_asked_at_a_terminal(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    do: str, command: list[str], request_: dict[str, Any], question: str,
+) -> None:  # fmt: skip
+    nodes = [*status["nodes"], {**status["nodes"][0], "id": "node-2"}]
+    done = {"id": "it", "state": "gone"}
+    fake = daemon(home, {"status": {**status, "nodes": nodes}, do: done})
+
+    def asked() -> list[dict[str, Any]]:
+        found = [each for each in fake.requests if each["do"] == do]
+        fake.requests.clear()
+        return found
+
+    for answer in ("n\n", "\n", ""):
+        monkeypatch.setattr(sys, "stdin", Typed(answer))
+        code, out, err = ctl(*command, "--home", home)
+        assert (code, out.strip(), question in err, asked()) == (130, "", True, [])
+    for typed in (["--yes"], ["--json"], []):
+        monkeypatch.setattr(sys, "stdin", Typed("" if typed else "y\n"))
+        code, _, err = ctl(*command, "--home", home, *typed)
+        assert (code, question in err, asked()) == (0, not typed, [request_])
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert ctl(*command, "--home", home)[0] == 0 and asked() == [request_], "a script says it"
+
+
+def test_disk_names_the_command_for_what_no_record_names(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    found = {
+        "node": "n", "home": str(home), "bytes": 4096, "free_bytes": 1, "total_bytes": 2,
+        "kinds": [{"kind": "logs", "bytes": 4096}], "other_jobs": 0, "other_bytes": 0,
+        "jobs": [{"job": "old-1-aaaa", "bytes": 4096, "logs": 4096}],
+    }  # fmt: skip
+    fake = daemon(home, {"disk": found})
+    assert ctl("disk", "--home", home)[2] == "", "an earlier daemon doesn't say"
+    fake.answers["disk"] = {**found, "strays": ["old-1-aaaa"]}
+    code, _, err = ctl("disk", "--home", home)
+    assert code == 0 and f"'elasticctl forget old-1-aaaa --home {home}' removes" in err

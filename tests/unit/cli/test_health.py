@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +20,16 @@ from elasticd.cli.health import _start
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
+from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage import diskend, founding, papers
+from elasticd.shell.daemon import main
+from elasticd.shell.storage import diskend, founding, issuing, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FOLDERS
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
+from tests.members import member
+from tests.ports import free_ports
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -105,14 +111,123 @@ def test_a_damaged_certificate_is_told(
     ctl: Ctl, home: Path, name: str, content: bytes | None
 ) -> None:
     lived(home)
+    for cure in ("Make its certificate anew: 'elasticctl cluster init", "Join again: 'elasticctl"):
+        founding.found(home, NodeId("n"))
+        if cure.startswith("Join"):
+            papers.write(home, member("n"))
+        path = papers.folder_of(home) / name
+        path.unlink() if content is None else path.write_bytes(content)
+        code, (finding,) = examined(ctl, home)
+        assert code == 1 and finding["path"] == str(papers.folder_of(home))
+        assert finding["cure"].startswith(cure)
+        with pytest.raises(DamageError, match="damaged"):
+            papers.read(home)
+
+
+def no_papers(home: Path) -> Path:
+    (home / FILE_NAME).write_text('node_id = "n"\npeers = ["127.0.0.1:7171"]\n')
+    return home / FILE_NAME
+
+
+def no_folder_of_papers(home: Path) -> Path:
+    papers.folder_of(home).touch()
+    return papers.folder_of(home)
+
+
+def empty_settings(home: Path) -> Path:
     founding.found(home, NodeId("n"))
-    path = papers.folder_of(home) / name
-    path.unlink() if content is None else path.write_bytes(content)
+    (home / FILE_NAME).write_text("")
+    return home / FILE_NAME
+
+
+def no_settings(home: Path) -> Path:
+    empty_settings(home).unlink()
+    return home / FILE_NAME
+
+
+def rotten_register(home: Path) -> Path:
+    founding.found(home, NodeId("n"))
+    (papers.folder_of(home) / issuing.ISSUED).write_text("[")
+    return papers.folder_of(home)
+
+
+def open_home(home: Path) -> Path:
+    home.chmod(0o777)
+    return home
+
+
+HARMS: list[Callable[[Path], Path]] = [
+    no_papers, no_folder_of_papers, empty_settings, no_settings, rotten_register, open_home,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_doctor_tells_of_what_the_daemon_refuses_to_start(
+    ctl: Ctl, home: Path, harm: Callable[[Path], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    lived(home)
+    place = harm(home)
     code, (finding,) = examined(ctl, home)
-    assert code == 1 and finding["path"] == str(papers.folder_of(home))
-    assert finding["cure"].startswith("Join again")
-    with pytest.raises(DamageError, match="damaged"):
-        papers.read(home)
+    assert (code, finding["path"], finding["wrong"]) == (1, str(place), True)
+    assert finding["cure"]
+    assert main(["run", "--home", str(home)]) in (1, 2, 4)
+    assert finding["cause"] in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("harm", [no_papers, empty_settings, no_settings])
+def test_a_local_clusters_node_is_begun_anew_as_a_whole_and_another_by_itself(
+    ctl: Ctl, home: Path, harm: Callable[[Path], Path]
+) -> None:
+    """A local cluster writes settings and certificates of its nodes itself."""
+    for folder in (home / "node-0", home / "mac-1"):
+        lived(folder)
+        harm(folder)
+    (home / LOCAL_LOCK_NAME).touch()
+    _, (local,) = examined(ctl, home / "node-0")
+    both = f"'elasticctl local down --home {home}', then 'elasticctl local up --home {home}'"
+    assert local["cure"].endswith(both)
+    _, (own,) = examined(ctl, home / "mac-1")
+    assert "local up" not in own["cure"] and f"--home {home / 'mac-1'}'" in own["cure"]
+
+
+def test_the_cure_of_settings_that_are_gone_works_as_named(ctl: Ctl, home: Path) -> None:
+    lived(home)
+    no_settings(home)
+    _, (finding,) = examined(ctl, home)
+    (address,) = (f"127.0.0.1:{port}" for port in free_ports(1))
+    command = finding["cure"].split("'")[1].replace("HOST:PORT", address)
+    assert ctl(*shlex.split(command)[1:])[0] == 0
+    assert examined(ctl, home) == (0, [])
+
+
+def test_an_address_that_another_program_has_is_told_unless_the_daemon_runs(
+    ctl: Ctl, home: Path
+) -> None:
+    lived(home)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        (home / FILE_NAME).write_text(f'node_id = "n"\nlisten = "{address}"\n')
+        code, (finding,) = examined(ctl, home)
+        assert code == 1 and finding["path"] == str(home / FILE_NAME)
+        assert f"can't listen on {address}: Address already in use" in finding["cause"]
+        assert examine(home, running=True, start="") == []
+    assert examined(ctl, home) == (0, [])
+
+
+def test_a_cluster_key_that_is_damaged_is_told(ctl: Ctl, home: Path) -> None:
+    lived(home)
+    founding.found(home, NodeId("n"))
+    key = papers.folder_of(home) / papers.AUTHORITY_KEY
+    key.write_bytes((papers.folder_of(home) / papers.KEY).read_bytes())
+    _, (finding,) = examined(ctl, home)
+    assert finding["path"] == str(key) and "not the key" in finding["cause"]
+    key.write_bytes(b"")
+    _, (finding,) = examined(ctl, home)
+    assert "can't be read" in finding["cause"]
+    founding.found(home, NodeId("n"))
+    (papers.folder_of(home) / papers.TOKENS).write_text("{")
+    _, (finding,) = examined(ctl, home)
+    assert finding["cure"].startswith("Remove it and make new join tokens")
 
 
 def test_wrong_settings_and_rotten_archives_are_found(ctl: Ctl, home: Path) -> None:
@@ -188,6 +303,7 @@ def test_the_doctor_says_that_a_daemon_ended_of_its_full_disk(
 ) -> None:
     node = home / "node-0"
     lived(node)
+    (home / LOCAL_LOCK_NAME).touch()
     for folder, start in (
         (node, f"elasticctl local up --home {home}"),
         (home, f"elasticctl service start --home {home}"),

@@ -174,7 +174,7 @@ def test_what_is_left_to_be_done_is_said_for_each_home() -> None:
 
 def test_a_home_there_is_no_node_of_a_local_cluster(tmp_path: Path) -> None:
     """As a folder node-1 beside others would be."""
-    from elasticd.client.homes import node_homes
+    from elasticd.settings.localhomes import node_homes
 
     for each in planned("node:2"):
         assert each.home is not None

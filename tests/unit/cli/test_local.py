@@ -21,9 +21,9 @@ import pytest
 from elasticd.cli import local
 from elasticd.cli.daemons import find_daemon, name
 from elasticd.client.connection import probe
-from elasticd.client.homes import node_homes
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
+from elasticd.settings.localhomes import node_homes
 from elasticd.shell.storage import papers
 from tests.integration.otheraccount import need_root
 

@@ -28,6 +28,7 @@ from elasticd.core.words.requests import (
     ShowStatus,
 )
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId
 from tests.unit.client.fake_daemon import FakeDaemon
@@ -126,6 +127,19 @@ def test_one_cause_and_cure_is_said_of_a_home_with_no_daemon(tmp_path: Path) -> 
                 f"no daemon runs at {home} (start one with {mark}elasticctl local up {of}{mark} or"
                 f" {mark}elasticctl service install {of}{mark}, or name its home with --home)"
             )
+
+
+def test_what_starts_a_daemon_fits_its_home(tmp_path: Path) -> None:
+    """'local up' would lay a local cluster into a node's own home."""
+    own, local = tmp_path / "own", tmp_path / "local"
+    (local / "node-0").mkdir(parents=True)
+    (local / LOCAL_LOCK_NAME).touch()
+    own.mkdir()
+    (own / FILE_NAME).touch()
+    assert "local up" not in said(own) and "service install --home" in said(own)
+    for home in (local, local / "node-0"):
+        assert f"'elasticctl local up --home {local}'" in said(home)
+        assert "service" not in said(home)
 
 
 def test_a_daemon_that_is_there_but_silent_is_not_one_that_has_ended(tmp_path: Path) -> None:

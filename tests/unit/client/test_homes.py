@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.client.homes import home_option, local_home, node_homes, sockets, user_home
-from elasticd.settings.config import default_home
+from elasticd.client.homes import home_option, local_home, sockets, user_home
+from elasticd.settings.config import LOCAL_LOCK_NAME, default_home
+from elasticd.settings.localhomes import node_homes
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,9 @@ def test_sockets_are_those_of_the_home_then_of_its_nodes(home: Path) -> None:
 def test_a_command_names_a_home_that_is_not_meant_anyway(place: Path, tmp_path: Path) -> None:
     spaced = tmp_path / "a home"
     (spaced / "node-1").mkdir(parents=True)
+    assert home_option(spaced / "node-1").endswith("node-1'"), "it is only called so"
+    (spaced / LOCAL_LOCK_NAME).touch()
     assert home_option(spaced) == f" --home '{spaced}'" == home_option(spaced / "node-1")
     (place / "local" / "node-0").mkdir(parents=True)
+    (place / "local" / LOCAL_LOCK_NAME).touch()
     assert home_option(place / "local") == "" == home_option(place / "local" / "node-0")

@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words.records import JobRecord
+from elasticd.errors import OperationError
 from elasticd.removing import remove_tree
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
@@ -90,6 +91,20 @@ def test_all_of_the_job_goes_and_nothing_of_another(home: Home) -> None:
     home.do(lambda: home.forgetting.forget(record(GONE)))
     assert home.left(GONE) == [] and home.left(OTHER) == list(KINDS)
     assert home.archives() == ["others"] and home.changed == [GONE]
+
+
+def test_what_no_record_names_is_removed_when_it_is_asked_for(home: Home) -> None:
+    """With archives that no job has: which one was its own nobody knows."""
+    asyncio.run(home.forgetting.remove_stray(GONE))
+    assert home.left(GONE) == [] and home.left(OTHER) == list(KINDS)
+    assert home.archives() == ["others"] and home.changed == [GONE]
+    for job in (GONE, JobId("../work"), JobId("..")):
+        with pytest.raises(OperationError, match="no job"):
+            asyncio.run(home.forgetting.remove_stray(job))
+    home.looks = [True]
+    with pytest.raises(OperationError, match="runs here still"):
+        asyncio.run(home.forgetting.remove_stray(OTHER))
+    assert home.left(OTHER) == list(KINDS)
 
 
 def test_an_archive_that_another_job_was_sent_too_stays(home: Home) -> None:

@@ -137,7 +137,7 @@ def test_a_damaged_file_is_named_with_the_cure(home: Path, name: str, data: byte
     with pytest.raises(DamageError) as caught:
         papers.read(home)
     said = str(caught.value)
-    assert str(path.parent) in said and "elasticctl cluster join" in said
+    assert str(path.parent) in said and "elasticctl cluster init --home" in said
     assert "\n" not in said and (data is not None or name in said)
 
 

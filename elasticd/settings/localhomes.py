@@ -1,0 +1,44 @@
+"""The homes of a local cluster's daemons: HOME holds ``node-0/ node-1/ …``, one each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from elasticd.pasting import of_home, quoted
+from elasticd.settings.config import LOCAL_LOCK_NAME
+
+
+def node_homes(home: Path) -> list[Path]:
+    """The homes of a local cluster's daemons, by number."""
+    numbered = []
+    for folder in home.glob("node-*"):
+        found = re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name)
+        if found and folder.is_dir():
+            numbered.append((int(found[1]), folder))
+    return [folder for _, folder in sorted(numbered)]
+
+
+def cluster_of(home: Path) -> Path:
+    """The home to name for what starts the daemon of ``home``: that of its local cluster if it is a
+    node of one. A home that is only called so is none's: 'local up' would write into it."""
+    named = home.parent
+    return named if is_cluster(named) and home in node_homes(named) else home
+
+
+def is_cluster(home: Path) -> bool:
+    """Whether 'local up' has made it."""
+    return (home / LOCAL_LOCK_NAME).exists()
+
+
+def is_local(home: Path) -> bool:
+    """Whether it is the home of a local cluster's node."""
+    return cluster_of(home) != home
+
+
+def begun_anew(home: Path, up: str = "local up") -> str:
+    """The commands by which a local cluster's node gets settings and certificates that fit; ``up``:
+    the second, where it has options."""
+    named = cluster_of(home)
+    down, up = (quoted(of_home(do, named)) for do in ("local down", up))
+    return f"{down}, then {up}"
