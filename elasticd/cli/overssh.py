@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 
-from elasticd.cli.interrupts import Interrupts
+from elasticd.cli import interrupts
 from elasticd.cli.invitations import Answer
 from elasticd.errors import OperationError
 from elasticd.supervision.roster import kill_group
@@ -47,9 +48,7 @@ def run(
         seconds: for each.
         ended: hears of each as it ends; the number is that of the call.
     """
-    interrupts = Interrupts()
-    with interrupts.in_force():
-        asyncio.run(_all(calls, said.encode(), seconds, ended, interrupts))
+    interrupts.run(_all(calls, said.encode(), seconds, ended))
 
 
 async def _all(
@@ -57,13 +56,12 @@ async def _all(
     said: bytes,
     seconds: float,
     ended: Callable[[int, Answer], None],
-    interrupts: Interrupts,
 ) -> None:
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int, host: str, line: str) -> None:
         async with turns:
-            answer = await _answer([SSH, *OPTIONS, host, line], said, seconds, interrupts)
+            answer = await _answer([SSH, *OPTIONS, host, line], said, seconds)
         ended(number, answer)
 
     tasks = [asyncio.create_task(one(at, *call)) for at, call in enumerate(calls)]
@@ -75,16 +73,9 @@ async def _all(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _answer(
-    command: Sequence[str], said: bytes, seconds: float, interrupts: Interrupts
-) -> Answer:
-    process = None
-    pipe = asyncio.subprocess.PIPE
+async def _answer(command: Sequence[str], said: bytes, seconds: float) -> Answer:
+    process = await _started(command)
     try:
-        with interrupts.held():
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
         assert process.stdin and process.stdout and process.stderr
         async with asyncio.timeout(seconds):
             _, out, err, status = await asyncio.gather(
@@ -97,10 +88,29 @@ async def _answer(
     except TimeoutError:
         return Answer(None, "", "")
     finally:
-        with interrupts.held():
-            if process is not None and process.returncode is None:
-                kill_group(process.pid)
-                await process.wait()
+        await _end(process)
+
+
+async def _started(command: Sequence[str]) -> Process:
+    """Once it is begun it is started to the end: what was cancelled in the midst of that could end
+    the process, but not those that it has begun itself."""
+    pipe = asyncio.subprocess.PIPE
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await _end(await starting)
+        raise
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        kill_group(process.pid)
+        await process.wait()
 
 
 async def _say(stream: asyncio.StreamWriter, said: bytes) -> None:
