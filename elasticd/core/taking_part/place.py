@@ -127,6 +127,9 @@ class Place:
         point = Point(world.lineage, world.step, world.stamp)
         if kind == "updates":
             return Wanted(point, (NodeId(holder),), held)
+        if world.step == 0:
+            # What the script makes above its loop is part of it, and not all may be past that.
+            return Wanted(point, (NodeId(holder),))
         named = world.members.index(NodeId(holder))
         order = [*range(named, len(world.members)), *range(named)]
         keep = [world.members[r] for r in order if r == named or world.sources[r] == "keep"]
