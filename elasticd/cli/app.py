@@ -18,6 +18,7 @@ from elasticd.cli import (
     nodes,
     output,
     outputs,
+    report,
     service,
     submit,
     watch,
@@ -290,6 +291,7 @@ def events(
 
 
 app.command("outputs", short_help="Fetch the files that a job has written.")(outputs.outputs)
+app.command("report", short_help="Write a file that tells how a job went.")(report.report)
 
 
 @app.command()
