@@ -1,1 +1,1 @@
-"""The report of a job: facts from a daemon's answers, and the pages that are made of them. Pure."""
+"""The report of a job: facts from the answers of daemons, and the pages that are made of them."""

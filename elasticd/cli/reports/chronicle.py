@@ -61,10 +61,11 @@ class DoneRecovery:
 
 @dataclass(frozen=True, slots=True)
 class StepMark:
-    """A step that was reached by then."""
+    """A step that was reached by then; ``resumed``: a world went on from it."""
 
     time: float
     step: int
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Reader:
         if kind in _BEGINS:
             self._turns.append((time, _BEGINS[kind]))
         if (field := _STEP_OF.get(kind)) and (step := whole(event, field)) is not None:
-            self._marks.append(StepMark(time, step))
+            self._marks.append(StepMark(time, step, kind == "world_formed"))
         if kind in _ENDS:
             self._ended = max(time, self._ended or time)
         if kind == "job_submitted":

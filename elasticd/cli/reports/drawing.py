@@ -27,7 +27,7 @@ def line_chart(chart: Chart) -> ET.Element:
     """A line with its axes."""
     xs, ys = [x for x, _ in chart.points], [y for _, y in chart.points]
     x0, x1 = _span(xs)
-    y0, y1 = _span(ys)
+    y0, y1 = _span([0.0, *ys] if chart.stepped else ys)
     svg = _svg(HEIGHT, f"{chart.title}: {chart.said}")
     for value in ticks(y0, y1, 4):
         y = _TOP + _SPAN * (1 - (value - y0) / (y1 - y0))

@@ -61,13 +61,19 @@ def goodput(course: Chronicle) -> Goodput:
 
 
 def speeds(marks: Sequence[StepMark]) -> list[tuple[float, float, float]]:
-    """From when until when so many steps a second were made, between steps that events name. A
-    stretch with a break in it is as slow as that made it."""
+    """From when until when so many steps a second were made, between checkpoints. A stretch with a
+    break in it is as slow as that made it.
+
+    A world goes on from a step that is newer than what was told of checkpoints, which takes its
+    time: so it counts only where there is no checkpoint before it.
+    """
     found: list[tuple[float, float, float]] = []
     last: StepMark | None = None
     for mark in marks:
         if last is None or mark.step <= last.step:
             last = mark
+        elif mark.resumed:
+            continue
         elif (seconds := mark.time - last.time) >= _LEAST_SECONDS:
             found.append((last.time, mark.time, (mark.step - last.step) / seconds))
             last = mark

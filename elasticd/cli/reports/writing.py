@@ -108,13 +108,18 @@ def _curves(facts: JobFacts) -> Iterable[Block]:
         )
     found = speeds(facts.course.marks) if facts.course is not None else []
     if facts.course is None or not found:
-        yield Note("No steps per second by time: too few steps are named in the events.")
+        yield Note("No steps per second by time: too few checkpoints are in the events.")
         return
     begin = facts.course.begin
-    points = [(since - begin, speed) for since, _, speed in found]
-    points.append((found[-1][1] - begin, found[-1][2]))
+    points: list[tuple[float, float]] = []
+    until = found[0][0]
+    for since, end, speed in found:
+        points += [(until - begin, 0.0)] if since > until else []
+        points.append((since - begin, speed))
+        until = end
+    points.append((until - begin, found[-1][2]))
     kept = tuple(thinned(points))
-    title = "steps per second, means between the steps that events name"
+    title = "steps per second, means between checkpoints"
     yield Chart(title, "seconds", kept, in_words(kept, "second"), stepped=True)
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from elasticd.cli.report import write_page
 from elasticd.core.jobs.status import job_settings
 from elasticd.core.words.records import JobRecord
+from elasticd.errors import UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
 
@@ -95,6 +97,17 @@ def test_a_link_to_nowhere_is_somebodys_too(
     fake = daemon(home, answers)
     assert ctl("report", JOB, "--out", "x.html", "--home", home)[0] == 2
     assert fake.requests == []
+
+
+def test_a_file_that_comes_meanwhile_stays(here: Path) -> None:
+    """Between the last look and the writing."""
+    there = here / "x.html"
+    there.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        write_page(there, b"ours", overwrite=False)
+    assert there.read_text() == "mine" and os.listdir(here) == ["x.html"]
+    write_page(there, b"ours", overwrite=True)
+    assert there.read_text() == "ours" and os.listdir(here) == ["x.html"]
 
 
 def test_a_folder_that_is_missing_is_named(ctl: Ctl, home: Path, here: Path) -> None:

@@ -85,6 +85,24 @@ def test_speeds_are_between_steps_that_were_named() -> None:
     assert found == [(10, 30, 2.0), (43, 60, 30 / 17), (70, 100, 50 / 30)]
 
 
+def test_a_checkpoint_that_is_told_late_makes_no_step_seem_fast() -> None:
+    events = [
+        event(0, "world_formed", resume_step=0),
+        event(20, "checkpoint_committed", step=40),
+        event(20.1, "world_formed", resume_step=48),
+        event(26, "checkpoint_committed", step=50),
+    ]
+    assert [rate for _, _, rate in speeds(read(events).marks)] == [2.0, pytest.approx(10 / 6)]
+
+
+def test_a_pause_is_drawn_as_such() -> None:
+    charts = [b for c in paper(replace(FACTS, course=read(COURSE))).chapters for b in c.blocks]
+    drawn = next(b for b in charts if isinstance(b, Chart) and b.stepped)
+    assert [(x, round(y, 3)) for x, y in drawn.points] == [
+        (10, 2.0), (30, 0.0), (43, 1.765), (60, 0.0), (70, 1.667), (100, 1.667)
+    ]  # fmt: skip
+
+
 def test_a_recovery_that_goes_on_counts_until_now() -> None:
     course = read(COURSE[:5], now=50)
     assert course.stretches[-2:] == (
