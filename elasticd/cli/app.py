@@ -16,9 +16,11 @@ from elasticd.cli import (
     health,
     jobs,
     logs,
+    monitor,
     nodes,
     output,
     outputs,
+    report,
     service,
     submit,
     watch,
@@ -291,7 +293,9 @@ def events(
             say(output.event_line(event), flush=follow)
 
 
+app.command("monitor", short_help="Watch the cluster and a job, live.")(monitor.monitor)
 app.command("outputs", short_help="Fetch the files that a job has written.")(outputs.outputs)
+app.command("report", short_help="Write a file that tells how a job went.")(report.report)
 
 
 @app.command()

@@ -13,6 +13,7 @@ import pytest
 from elasticd import archive
 from elasticd.cli.checkpoints import STORED
 from elasticd.cli.local import MAX_LOCAL_NODES
+from elasticd.cli.monitors.picture import MONITORED_NODES, MONITORED_RANKS
 from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.ipc import frames
 from elasticd.settings import job, rules, toml
@@ -143,5 +144,5 @@ def test_limits_are_told_as_they_are() -> None:
 
 def test_the_order_in_which_columns_go_is_told() -> None:
     text = (ROOT / "docs/operating.md").read_text()
-    for table in (JOBS, NODES, RANKS, STORED):
+    for table in (JOBS, NODES, RANKS, STORED, MONITORED_NODES, MONITORED_RANKS):
         assert f"| {', '.join(table.drops)} |" in text

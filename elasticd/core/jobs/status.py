@@ -76,6 +76,12 @@ def job_status(
     }
 
 
+def job_settings(record: JobRecord) -> dict[str, Any]:
+    """What the job's job.toml says, for people: of its variables the names only."""
+    spec = JobSpec.from_dict(record.spec).to_dict()
+    return {**spec, "job": {**spec["job"], "env": sorted(spec["job"].get("env") or ())}}
+
+
 def _paused(record: JobRecord) -> dict[str, Any]:
     if record.state == "queued":
         return {"state": "paused", "reason": "paused by the user"}

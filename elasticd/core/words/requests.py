@@ -33,6 +33,8 @@ class ShowStatus:
     parts: bool | None = None
     """The answer may come in several frames: before the last one come some of the jobs, with
     ``more``."""
+    settings: bool | None = None
+    """With what the job's job.toml says, where one job is asked for."""
 
 
 @dataclass(frozen=True, slots=True)

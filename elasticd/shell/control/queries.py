@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from elasticd.core.jobs.status import jobs_without
+from elasticd.core.jobs.status import job_settings, jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
@@ -99,6 +99,9 @@ class Queries:
                 await stream.send({"jobs": jobs, "more": True})
                 jobs = []
             jobs += more
+        if request.settings and request.job is not None:
+            settings = job_settings(node.records[listed[0]])
+            jobs = [{**job, "settings": settings} for job in jobs]
         queue = node.tables.jobs.queue()
         return {
             "cluster": self._cluster,

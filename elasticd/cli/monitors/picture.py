@@ -1,0 +1,286 @@
+"""The monitor's picture: lines for a width and a height. Pure.
+
+What gives way on a narrow terminal are columns, as in all tables. On a low one each part loses
+rows in turn: of nodes and ranks the last, of faults and events the oldest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+
+from elasticd.cli.monitors.scene import Scene
+from elasticd.cli.output import in_short, shown_bytes
+from elasticd.cli.screen import Line, clean
+from elasticd.cli.tables import STATE_STYLES, Table, fitted, fold, shown
+
+MONITORED_NODES = Table(
+    ("node", "state", "link", "chip", "memory", "version"),
+    drops=("version", "chip", "memory", "link"),
+)
+MONITORED_RANKS = Table(
+    ("rank", "node", "step", "share", "grains", "s/grain"), drops=("s/grain", "grains", "share")
+)
+LEAST_WIDTH, LEAST_HEIGHT = 20, 6
+_SHOWN = 10
+"""Of what happened, where there is no height to fill."""
+KEYS = "q quit  tab, arrows: other job  l logs"
+_BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "_.,-=+*#"
+_STYLES = {
+    "fault_detected": "yellow",
+    "recovery_finished": "green",
+    "growth_finished": "green",
+    "job_parked": "yellow",
+    "job_failed": "red",
+    "node_unfit": "yellow",
+    "batch_shrunk": "yellow",
+}
+
+
+@dataclass(slots=True)
+class _Panel:
+    """Lines under a title, of which not all may be shown."""
+
+    title: str
+    lines: Sequence[Line]
+    newest: bool = False
+    """The last ones are kept."""
+    head: int = 0
+    """So many of the first are the names of columns."""
+    given: int = field(default=0)
+
+    @property
+    def least(self) -> int:
+        return self.head + 1
+
+    def shown(self) -> list[Line]:
+        if self.given < self.least or not self.lines:
+            return []
+        title: Line = [(self.title, "bold")]
+        if self.given >= len(self.lines):
+            return [title, *self.lines]
+        left = len(self.lines) - self.given
+        if self.newest:
+            return [[*title, (f"  ({left} earlier)", "dim")], *self.lines[left:]]
+        return [[*title, (f"  ({left} more below)", "dim")], *self.lines[: self.given]]
+
+
+def picture(
+    scene: Scene,
+    job: str | None,
+    width: int | None,
+    height: int | None = None,
+    *,
+    logs: bool = False,
+    live: bool = False,
+    blocks: bool = True,
+) -> list[Line]:
+    """``job``: the one to show; what the scene has of another one is left out. ``width`` and
+    ``height`` None: as many as it takes. ``logs``: the last lines of the logs instead of what
+    happened. ``blocks``: the terminal can show block elements."""
+    width = None if width is None else max(width, LEAST_WIDTH)
+    described, mine = scene.described(job), job is not None and scene.job == job
+    top = _top(scene, described, job, width, mine=mine, blocks=blocks)
+    parts = [_nodes(scene, width)]
+    if described is not None:
+        parts += [_ranks(described, width)]
+    parts += [_queue(scene, width)]
+    if logs and job is not None:
+        lines: list[Line] = [[(clean(text), "")] for text in scene.logs] if mine else []
+        parts += [_Panel("logs", lines or [[("nothing yet", "dim")]], newest=True)]
+    elif mine:
+        most = _SHOWN if height is None else 0
+        parts += [_happened("faults and recoveries", scene.faults[-most:])]
+        parts += [_happened("last events", scene.events[-most:])]
+    bottom: list[Line] = [[(KEYS, "dim")]] if live else []
+    room = None if height is None else max(height, LEAST_HEIGHT) - len(top) - len(bottom)
+    _deal([part for part in parts if part.lines], room)
+    found = [*top, *(line for part in parts for line in part.shown())]
+    if height is not None:
+        found = found[: max(height, LEAST_HEIGHT) - len(bottom)]
+    return [line if width is None else _cut(line, width) for line in [*found, *bottom]]
+
+
+def _deal(parts: Sequence[_Panel], room: int | None) -> None:
+    """Give the rows that there are to the parts, one each in turn. Each needs one for its title."""
+    if room is None:
+        for part in parts:
+            part.given = len(part.lines)
+        return
+    open_: list[_Panel] = []
+    for part in parts:
+        if room >= part.least + 1:
+            part.given, room = part.least, room - part.least - 1
+            open_.append(part)
+    while room > 0 and (open_ := [part for part in open_ if part.given < len(part.lines)]):
+        for part in open_[:room]:
+            part.given += 1
+        room -= len(open_[:room])
+
+
+def _top(
+    scene: Scene,
+    job: Mapping[str, Any] | None,
+    wanted: str | None,
+    width: int | None,
+    *,
+    mine: bool,
+    blocks: bool,
+) -> list[Line]:
+    view = scene.status.get("view") or {}
+    cluster, leader = shown(scene.status.get("cluster")), shown(view.get("leader"))
+    members = len(view.get("members") or ())
+    text = f"cluster {cluster}, leader {leader}, {members} in view, epoch {view.get('epoch')}"
+    lines: list[Line] = _folded(text, "", width)
+    if scene.trouble:
+        lines += _folded(scene.trouble, "red", width)
+    if job is None:
+        said = "no jobs yet (elasticctl submit JOB.toml)" if wanted is None else f"no job {wanted}"
+        return [*lines, [(clean(said), "")]]
+    ids = [each["id"] for each in scene.jobs]
+    state = shown(job.get("state"))
+    lines.append([
+        (shown(job["id"]), "bold"), ("  ", ""), (state, STATE_STYLES.get(state, "")),
+        (f"  (job {ids.index(job['id']) + 1} of {len(ids)})", "dim"),
+    ])  # fmt: skip
+    parts = [f"step {shown(job.get('step'))}/{shown(job.get('steps'))}"]
+    parts += [f"loss {shown(job['loss'])}"] if job.get("loss") is not None else []
+    speed = job.get("steps_per_second")
+    parts += [f"{shown(speed)} steps/s"] if speed else []
+    parts += [f"recoveries {shown(job.get('recoveries'))}"]
+    parts += [f"{shown(job.get('lost_steps'))} steps lost"] if job.get("lost_steps") else []
+    lines += _folded(", ".join(parts), "", width)
+    if reason := in_short(job.get("reason")):
+        lines += _folded(reason, "yellow", width)[:3]
+    if mine and (line := sparkline(scene.losses, (width or 80) - 2, blocks=blocks)):
+        lines.append([(line, "cyan")])
+    return lines
+
+
+def sparkline(losses: Sequence[tuple[int, float]], width: int, *, blocks: bool) -> str:
+    """The losses that were seen, the newest on the right, with the first and the last one."""
+    values = [value for _, value in losses if math.isfinite(value)]
+    if len(values) < 2:
+        return ""
+    first, last = f"loss {values[0]:.4g} ", f" {values[-1]:.4g}"
+    room = max(8, width - len(first) - len(last))
+    size = -(-len(values) // room)
+    means = [sum(part) / len(part) for part in _chunks(values, size)]
+    low, high = min(means), max(means)
+    signs = _BLOCKS if blocks else _LETTERS
+    scale = (len(signs) - 1) / (high - low) if high > low else 0.0
+    return first + "".join(signs[round((mean - low) * scale)] for mean in means) + last
+
+
+def _chunks(values: Sequence[float], size: int) -> list[Sequence[float]]:
+    return [values[at : at + size] for at in range(0, len(values), size)]
+
+
+def _nodes(scene: Scene, width: int | None) -> _Panel:
+    rows = [
+        (
+            node.get("id"),
+            node.get("state"),
+            _link(node.get("links") or ()),
+            node.get("chip"),
+            shown_bytes(node.get("memory_bytes")) if node.get("memory_bytes") else None,
+            node.get("version"),
+        )
+        for node in scene.status.get("nodes") or ()
+    ]
+    return _Panel("nodes", fitted(MONITORED_NODES, rows, width) if rows else [], head=1)
+
+
+def _link(links: Sequence[Mapping[str, Any]]) -> str | None:
+    """How the daemon that answers reaches a node; None: it is that one, or nothing is known."""
+    if not links:
+        return None
+    up = [each for each in links if each.get("state") == "up"]
+    if not up:
+        return "lost"
+    times = [each.get("round_trip_seconds") or 0.0 for each in up]
+    best = min((each for each in times if each > 0), default=0.0)
+    text = f"{best * 1000:.1f} ms" if best else "up"
+    return text if len(up) == len(links) else f"{text}, {len(links) - len(up)} lost"
+
+
+def _ranks(job: Mapping[str, Any], width: int | None) -> _Panel:
+    ranks = job.get("ranks") or ()
+    total = sum(rank.get("grains") or 0 for rank in ranks)
+    rows = [
+        (
+            rank.get("rank"),
+            rank.get("node"),
+            rank.get("step"),
+            f"{(rank.get('grains') or 0) / total:.0%}" if total else None,
+            rank.get("grains"),
+            rank.get("grain_seconds") or None,
+        )
+        for rank in ranks
+    ]
+    return _Panel("ranks", fitted(MONITORED_RANKS, rows, width) if rows else [], head=1)
+
+
+def _queue(scene: Scene, width: int | None) -> _Panel:
+    waiting = [shown(job["id"]) for job in scene.jobs if job.get("state") == "queued"]
+    return _Panel("queue", _folded(", ".join(waiting), "", width) if waiting else [])
+
+
+def _happened(title: str, events: Sequence[Mapping[str, Any]]) -> _Panel:
+    lines: list[Line] = [
+        [
+            (_clock(event.get("time")) + "  ", "dim"),
+            (_told(event), _STYLES.get(str(event.get("kind")), "")),
+        ]
+        for event in events
+    ]
+    return _Panel(title, lines, newest=True)
+
+
+def _clock(seconds: object) -> str:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
+        return "-" * 8
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    """What happened, the figures first: the end of the line may be cut."""
+    kind, reason = str(event.get("kind")), in_short(event.get("reason")) or ""
+    if kind == "recovery_finished":
+        lost = f", {shown(event.get('lost_steps'))} steps lost" if event.get("lost_steps") else ""
+        return clean(f"{event.get('rung')} {_seconds(event.get('seconds'))}{lost}")
+    if kind == "fault_detected":
+        found = _seconds(event.get("seconds_to_detect"))
+        where = f"rank {event.get('rank')} " if event.get("rank") is not None else ""
+        head = f"{event.get('fault')} {where}{event.get('node')}, found in {found}"
+        evidence = event.get("evidence")
+        text = in_short(evidence[0]) if isinstance(evidence, list) and evidence else reason
+        return clean(f"{head}: {text}")
+    return clean(f"{kind.replace('_', ' ')}: {reason}" if reason else kind.replace("_", " "))
+
+
+def _seconds(value: object) -> str:
+    return f"{value:.2f} s" if isinstance(value, int | float) else "- s"
+
+
+def _folded(text: str, style: str, width: int | None) -> list[Line]:
+    text = clean(text.replace("\n", " "))
+    return [[(part, style)] for part in (fold(text, width) if width else [text])]
+
+
+def _cut(line: Line, width: int) -> Line:
+    """As much of a line as fits."""
+    found: Line = []
+    for text, style in line:
+        room = width - sum(cell_len(each) for each, _ in found)
+        if cell_len(text) > room:
+            if room > 0:
+                found.append((set_cell_size(text, room).rstrip(" "), style))
+            return found
+        found.append((text, style))
+    return found

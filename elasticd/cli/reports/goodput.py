@@ -1,0 +1,80 @@
+"""How much of the time went into steps that count, and what took the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticd.cli.reports.chronicle import Chronicle, StepMark
+
+_LEAST_SECONDS = 0.05
+"""Between two marks: a speed over less says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Seconds of the time in which it was the job's turn: neither waiting for it, nor paused.
+
+    ``redone`` is an estimate: the steps that were lost, at the mean pace of all. The rest is summed
+    from events.
+    """
+
+    turn: float
+    useful: float
+    detection: float
+    regrouping: float
+    parked: float
+    redone: float
+    checkpoints: float
+    growth: float
+    waiting: float
+    paused: float
+
+    @property
+    def share(self) -> float | None:
+        """Useful step time over wall time; None: it never had its turn."""
+        return self.useful / self.turn if self.turn > 0 else None
+
+
+def goodput(course: Chronicle) -> Goodput:
+    """Of what the events tell."""
+    training = course.seconds("training")
+    checkpoints = min(course.stall_seconds, training)
+    growth = min(course.growth_seconds, training - checkpoints)
+    stepping = training - checkpoints - growth
+    reached = max((mark.step for mark in course.marks), default=0)
+    lost = course.lost_steps
+    redone = stepping * lost / (reached + lost) if reached + lost else 0.0
+    waiting, paused = course.seconds("waiting"), course.seconds("paused")
+    return Goodput(
+        turn=sum(each.seconds for each in course.stretches) - waiting - paused,
+        useful=stepping - redone if reached else 0.0,
+        detection=course.seconds("detection"),
+        regrouping=course.seconds("regrouping"),
+        parked=course.seconds("parked"),
+        redone=redone,
+        checkpoints=checkpoints,
+        growth=growth,
+        waiting=waiting,
+        paused=paused,
+    )
+
+
+def speeds(marks: Sequence[StepMark]) -> list[tuple[float, float, float]]:
+    """From when until when so many steps a second were made, between checkpoints. A stretch with a
+    break in it is as slow as that made it.
+
+    A world goes on from a step that is newer than what was told of checkpoints, which takes its
+    time: so it counts only where there is no checkpoint before it.
+    """
+    found: list[tuple[float, float, float]] = []
+    last: StepMark | None = None
+    for mark in marks:
+        if last is None or mark.step <= last.step:
+            last = mark
+        elif mark.resumed:
+            continue
+        elif (seconds := mark.time - last.time) >= _LEAST_SECONDS:
+            found.append((last.time, mark.time, (mark.step - last.step) / seconds))
+            last = mark
+    return found

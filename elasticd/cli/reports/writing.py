@@ -1,0 +1,251 @@
+"""From the facts of a job to its report. Pure."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from elasticd.cli.output import shown_bytes
+from elasticd.cli.reports.chronicle import Chronicle
+from elasticd.cli.reports.facts import JobFacts
+from elasticd.cli.reports.fields import maps, number, several, whole, words
+from elasticd.cli.reports.goodput import Goodput, goodput, speeds
+from elasticd.cli.reports.losses import thinned
+from elasticd.cli.reports.paper import (
+    Block,
+    Cell,
+    Chapter,
+    Chart,
+    CourseChart,
+    Note,
+    Paper,
+    Sheet,
+    Verbatim,
+    in_words,
+)
+from elasticd.cli.screen import clean
+from elasticd.counting import counted
+
+MOST_ROWS = 500
+"""Of a table; how many more there are is said."""
+_MOST_SETTINGS = 20_000
+"""Letters."""
+
+
+def paper(facts: JobFacts) -> Paper:
+    """The report of a job."""
+    chapters = [
+        Chapter("State", _state(facts)),
+        Chapter("Curves", tuple(_curves(facts))),
+        Chapter("Where the time went", tuple(_time(facts.course))),
+        Chapter("Faults and recoveries", tuple(_faults(facts.course))),
+        Chapter("Checkpoints", tuple(_checkpoints(facts))),
+        Chapter("Nodes", (_nodes(facts),)),
+        Chapter("Configuration", (_settings(facts.job),)),
+    ]
+    if facts.lacking:
+        lacking = tuple(Note(clean(text)) for text in facts.lacking)
+        chapters.append(Chapter("What is missing here", lacking))
+    return Paper(f"Job {words(facts.job, 'id', 200)}", tuple(chapters))
+
+
+def moment(seconds: float | None) -> str | None:
+    """A Unix time as people of here read it."""
+    if seconds is None or not 0 <= seconds < 1e11:
+        return None
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def lasting(seconds: float | None) -> str | None:
+    """How long something took."""
+    if seconds is None:
+        return None
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _state(facts: JobFacts) -> tuple[Block, ...]:
+    job, course = facts.job, facts.course
+    exact = job.get("exact")
+    pairs: list[tuple[Cell, ...]] = [
+        ("state", words(job, "state", 40)),
+        ("step", f"{whole(job, 'step') or 0} of {whole(job, 'steps')}"),
+        ("loss", number(job, "loss")),
+        ("recoveries", whole(job, "recoveries")),
+        ("lost steps", whole(job, "lost_steps")),
+        ("exact", None if exact is None else "yes" if exact else "no"),
+        ("why not exact", words(job, "exact_reason") or None),
+        ("digest", words(job, "digest", 200) or None),
+        ("step of the digest", whole(job, "digest_step")),
+        ("submitted by", words(job, "submitted_by", 200) or None),
+        ("submitted on", words(job, "submitted_on", 200) or None),
+    ]
+    if course is not None:
+        first = "submitted" if course.whole else "first event that is kept"
+        pairs.append((first, moment(course.begin)))
+        pairs.append(("ended", moment(course.end) if course.ended else None))
+        share = goodput(course).share
+        pairs.append(("goodput", None if share is None else f"{share:.1%}"))
+    pairs.append(("this report", f"{moment(facts.made)}, elasticctl {facts.version}"))
+    blocks: list[Block] = [Sheet(("", ""), tuple(pair for pair in pairs if pair[1] is not None))]
+    if reason := words(job, "reason"):
+        blocks = [Verbatim(reason) if "\n" in reason else Note(reason), *blocks]
+    return tuple(blocks)
+
+
+def _curves(facts: JobFacts) -> Iterable[Block]:
+    for each in facts.curves:
+        yield Chart(each.name, "step", each.points, in_words(each.points, "step"))
+    if not facts.curves:
+        yield Note(
+            "No loss by step: daemons keep that of the last step only. A script that writes step"
+            " and loss to a file of run.open has it here."
+        )
+    found = speeds(facts.course.marks) if facts.course is not None else []
+    if facts.course is None or not found:
+        yield Note("No steps per second by time: too few checkpoints are in the events.")
+        return
+    begin = facts.course.begin
+    points: list[tuple[float, float]] = []
+    until = found[0][0]
+    for since, end, speed in found:
+        points += [(until - begin, 0.0)] if since > until else []
+        points.append((since - begin, speed))
+        until = end
+    points.append((until - begin, found[-1][2]))
+    kept = tuple(thinned(points))
+    title = "steps per second, means between checkpoints"
+    yield Chart(title, "seconds", kept, in_words(kept, "second"), stepped=True)
+
+
+_CAUSES: tuple[tuple[str, str], ...] = (
+    ("useful", "steps that count"),
+    ("detection", "until faults were found"),
+    ("regrouping", "regrouping after faults"),
+    ("redone", "steps that were lost and made again (estimate: at the mean pace)"),
+    ("parked", "parked: too few nodes"),
+    ("growth", "pauses for members that joined"),
+    ("checkpoints", "pauses for checkpoints"),
+)
+
+
+def _time(course: Chronicle | None) -> Iterable[Block]:
+    if course is None:
+        yield Note("No events are kept of this job.")
+        return
+    spent = goodput(course)
+    yield CourseChart(course.begin, course.stretches, course.faults, _told(course))
+    if spent.share is None:
+        yield Note(f"It has not had its turn yet: {lasting(spent.waiting)} since it was submitted.")
+        return
+    yield Note(
+        f"Goodput {spent.share:.1%}: of the {lasting(spent.turn)} in which it was its turn"
+        f" {lasting(spent.useful)} went into steps that count. Besides it waited"
+        f" {lasting(spent.waiting)} for its turn and its first step, and was paused for"
+        f" {lasting(spent.paused)}."
+    )
+    yield Sheet(("went to", "seconds", "share"), tuple(_rows_of(spent)))
+    yield Note("Time in which no daemon ran is in no event, and counts here as what it was before.")
+
+
+def _rows_of(spent: Goodput) -> Iterable[tuple[Cell, ...]]:
+    for name, told in _CAUSES:
+        seconds = getattr(spent, name)
+        if seconds or name == "useful":
+            yield told, round(seconds, 2), f"{seconds / spent.turn:.1%}"
+
+
+def _told(course: Chronicle) -> str:
+    kinds = dict.fromkeys(each.kind for each in course.stretches)
+    spent = ", ".join(f"{kind} {lasting(course.seconds(kind))}" for kind in kinds)
+    return f"{counted(len(course.faults), 'fault')}; {spent}"
+
+
+def _faults(course: Chronicle | None) -> Iterable[Block]:
+    if course is None or not (course.faults or course.recoveries):
+        yield Note("Nothing broke, as far as the events tell.")
+        return
+    rows: list[tuple[Cell, ...]] = [
+        (
+            moment(each.time),
+            each.fault,
+            each.rank,
+            each.node,
+            each.seconds,
+            "; ".join(each.evidence) + (f" ({each.confidence})" if each.confidence else ""),
+        )
+        for each in course.faults
+    ]
+    columns = ("time", "fault", "rank", "node", "seconds to detect", "evidence")
+    yield _sheet(columns, rows)
+    done: list[tuple[Cell, ...]] = [
+        (moment(each.time), each.rung, each.seconds, each.lost_steps, each.resume_step)
+        for each in course.recoveries
+    ]
+    if done:
+        yield Note("Recoveries: the seconds run from the earliest evidence to the next step.")
+        yield _sheet(("time", "rung", "seconds", "lost steps", "from step"), done)
+
+
+def _checkpoints(facts: JobFacts) -> Iterable[Block]:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            whole(row, "step"),
+            words(row, "lineage", 100),
+            shown_bytes(row.get("bytes")),
+            whole(row, "replicas"),
+            "yes" if row.get("consistent") else "no",
+            moment(number(row, "created")),
+            " ".join(words({"": node}, "", 100) for node in several(row, "holders")),
+            words(row, "digest", 200),
+        )
+        for row in facts.checkpoints
+    ]
+    if rows:
+        columns = ("step", "lineage", "size", "replicas", "consistent", "made", "on", "digest")
+        yield _sheet(columns, rows)
+    else:
+        yield Note("None is there.")
+    for node, why in facts.silent.items():
+        yield Note(clean(f"{node} was not asked: {why}"))
+
+
+def _nodes(facts: JobFacts) -> Block:
+    ranks: dict[str, list[str]] = {}
+    for rank in maps(facts.job, "ranks"):
+        ranks.setdefault(words(rank, "node", 100), []).append(str(whole(rank, "rank")))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            words(node, "id", 100),
+            words(node, "state", 40),
+            words(node, "version", 40) or None,
+            words(node, "chip", 100) or None,
+            shown_bytes(node.get("memory_bytes")) if node.get("memory_bytes") else None,
+            " ".join(ranks.get(words(node, "id", 100), ())) or None,
+        )
+        for node in facts.nodes
+    ]
+    return _sheet(("node", "state now", "elasticd", "chip", "memory", "rank now"), rows)
+
+
+def _settings(job: Mapping[str, Any]) -> Block:
+    settings = job.get("settings")
+    if not isinstance(settings, Mapping):
+        return Note("The daemon that was asked is of an earlier version, and does not tell it.")
+    lines: list[str] = []
+    for table, keys in settings.items():
+        lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
+        items = keys.items() if isinstance(keys, Mapping) else [("", keys)]
+        lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in items]
+    text = clean("\n".join(lines))
+    return Verbatim(text if len(text) <= _MOST_SETTINGS else text[:_MOST_SETTINGS] + "…")
+
+
+def _sheet(columns: tuple[str, ...], rows: Sequence[tuple[Cell, ...]]) -> Sheet:
+    """The newest rows, which are the last."""
+    return Sheet(columns, tuple(rows[-MOST_ROWS:]), max(0, len(rows) - MOST_ROWS))

@@ -1,0 +1,215 @@
+"""``elasticctl monitor`` against fake daemons: in a pipe, and in a terminal with keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.cli.monitors.looking import Lookout
+from elasticd.client.client import Client
+
+from .test_commands import PROGRAM, Ctl, Daemon
+from .test_monitor_picture import FAULT, RECOVERY
+
+JOB = "byte-lm-1-k3f9"
+SECONDS = 30.0
+
+
+@pytest.fixture
+def answers(status: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "status": status,
+        "events": [FAULT, RECOVERY, {"end": True}],
+        "logs": [{"rank": 0, "node": "node-0", "text": "hello from zero\n"}, {"end": True}],
+    }
+
+
+def test_in_a_pipe_there_is_one_picture(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]
+) -> None:
+    fake = daemon(home, answers)
+    code, out, err = ctl("monitor", "--home", home)
+    assert (code, err) == (0, "") and "\x1b" not in out
+    assert JOB in out and "regroup 1.25 s" in out and "node-1" in out
+    asked = [(request["do"], request.get("follow", False)) for request in fake.requests]
+    assert asked == [("status", False), ("events", False)]
+
+
+def test_json_is_one_object(ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]) -> None:
+    daemon(home, answers)
+    code, out, _ = ctl("monitor", "--json", "--home", home)
+    said = json.loads(out)
+    assert code == 0 and said["job"]["id"] == JOB and said["queue"] == []
+    assert [event["kind"] for event in said["faults"]] == ["fault_detected", "recovery_finished"]
+    assert [node["id"] for node in said["nodes"]] == ["node-0", "node-1"]
+
+
+def test_a_job_that_ended_long_ago_is_asked_for(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], status: dict[str, Any]
+) -> None:
+    old = {**status["jobs"][1], "id": "old-1-aaaa"}
+
+    def seen(request: dict[str, Any]) -> dict[str, Any]:
+        return {**status, "jobs": [old]} if request.get("job") else status
+
+    daemon(home, {**answers, "status": seen})
+    assert json.loads(ctl("monitor", "old", "--json", "--home", home)[1])["job"] == {
+        **old, "reason": "ValueError: no"
+    }  # fmt: skip
+
+
+def test_wrong_use(ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]) -> None:
+    assert ctl("monitor", "--home", home)[0] == 3
+    code, out, err = ctl("monitor", "--performance", "--home", home)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    refused = {"error": "no job nope", "code": 1}
+    both: Callable[[dict[str, Any]], Any] = lambda r: refused if r.get("job") else answers["status"]  # noqa: E731
+    daemon(home, {**answers, "status": both})
+    assert ctl("monitor", "nope", "--home", home) == (1, "", "elasticctl: no job nope\n")
+
+
+def test_another_daemon_is_asked_when_one_dies(
+    tmp_path: Path, daemon: Daemon, answers: dict[str, Any], status: dict[str, Any]
+) -> None:
+    home = tmp_path / "home"
+    first = daemon(home / "node-0", {**answers, "status": {**status, "cluster": "first"}})
+    daemon(home / "node-1", {**answers, "status": {**status, "cluster": "second"}})
+    now = [100.0]
+
+    def clock() -> float:
+        now[0] += 0.02
+        return now[0]
+
+    lookout = Lookout(Client(home), JOB, status, follows=False, clock=clock)
+
+    def seen(cluster: str) -> bool:
+        for _ in range(100):
+            lookout.turn()
+            if lookout.scene.status["cluster"] == cluster and not lookout.scene.trouble:
+                return True
+        return False
+
+    assert seen("first")
+    first.__exit__()
+    assert seen("second")
+    assert [e["kind"] for e in lookout.scene.faults] == ["fault_detected", "recovery_finished"]
+
+
+def test_no_daemon_at_all_is_told_and_the_last_picture_stays(
+    home: Path, status: dict[str, Any]
+) -> None:
+    lookout = Lookout(Client(home), JOB, status, follows=False)
+    lookout.turn()
+    assert "no daemon has answered for 0 s: no daemon runs at" in lookout.scene.trouble
+    assert lookout.scene.status == status
+
+
+class _Terminal:
+    """The other end of a pseudo-terminal in which the monitor runs."""
+
+    def __init__(self, home: Path, columns: int, **environment: str) -> None:
+        self._fd, inner = pty.openpty()
+        self.before = termios.tcgetattr(inner)
+        size = {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            [*PROGRAM, "monitor", "--home", str(home)],
+            stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+            env={**os.environ, **size, **environment},
+        )  # fmt: skip
+        self._inner, self.text = inner, ""
+
+    def until(self, told: str) -> None:
+        """Read until that is there, from what was not read before."""
+        deadline = time.monotonic() + SECONDS
+        start = len(self.text)
+        while told not in self.text[start:]:
+            assert time.monotonic() < deadline, self.text[start:]
+            if select.select([self._fd], [], [], 0.1)[0]:
+                self.text += os.read(self._fd, 65536).decode(errors="replace")
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._fd, keys)
+
+    def end(self) -> int:
+        """Its exit code, once it has ended; the terminal must be as it was."""
+        deadline = time.monotonic() + SECONDS
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline
+            if select.select([self._fd], [], [], 0.05)[0]:
+                self.text += os.read(self._fd, 65536).decode(errors="replace")
+        while select.select([self._fd], [], [], 0)[0]:
+            self.text += os.read(self._fd, 65536).decode(errors="replace")
+        assert termios.tcgetattr(self._inner) == self.before
+        assert self.text.rfind("\x1b[?1049l") > self.text.rfind("\x1b[?1049h") >= 0
+        assert self.text.rfind("\x1b[?25h") > self.text.rfind("\x1b[?25l") >= 0, "no cursor"
+        assert "Traceback" not in self.text
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._fd)
+        os.close(self._inner)
+
+
+@contextmanager
+def terminal(home: Path, columns: int = 80, **environment: str) -> Iterator[_Terminal]:
+    opened = _Terminal(home, columns, **environment)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("columns", [60, 80])
+def test_keys_in_a_terminal(
+    home: Path, daemon: Daemon, answers: dict[str, Any], columns: int
+) -> None:
+    daemon(home, answers)
+    with terminal(home, columns) as seen:
+        seen.until("regroup 1.25 s")
+        seen.press(b"\t")
+        seen.until("ValueError: no")
+        seen.press(b"\x1b[A")
+        seen.until("(job 1 of 2)")
+        seen.press(b"l")
+        seen.until("hello from zero")
+        seen.press(b"q")
+        assert seen.end() == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    home: Path, daemon: Daemon, answers: dict[str, Any], number: int
+) -> None:
+    daemon(home, answers)
+    with terminal(home, NO_COLOR="1") as seen:
+        seen.until("regroup 1.25 s")
+        seen.process.send_signal(number)
+        assert seen.end() == 130
+        assert "\x1b[32m" not in seen.text and "\x1b[33m" not in seen.text
+
+
+@pytest.mark.process
+def test_a_dumb_terminal_gets_one_picture(
+    home: Path, daemon: Daemon, answers: dict[str, Any]
+) -> None:
+    daemon(home, answers)
+    with terminal(home, TERM="dumb") as seen:
+        seen.until("regroup 1.25 s")
+        assert seen.process.wait(SECONDS) == 0 and "\x1b" not in seen.text

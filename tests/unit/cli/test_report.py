@@ -1,0 +1,173 @@
+"""``elasticctl report`` against a fake daemon: what is asked, where the file goes, what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.cli.report import write_page
+from elasticd.core.jobs.status import job_settings
+from elasticd.core.words.records import JobRecord
+from elasticd.errors import UsageError
+from elasticd.settings.job import JobSpec
+from elasticd.types import JobId
+
+from .test_commands import PROGRAM, Ctl, Daemon
+from .test_report_pages import COURSE
+
+JOB = "byte-lm-1-k3f9"
+HEAD = {"node": "node-0", "main": "node-0", "copy": False, "bytes": 9, "files": 1}
+
+
+@pytest.fixture
+def answers(status: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    log = tmp_path / "taken.csv"
+    log.write_text("1,0.5\n2,0.25\n")
+    settings = {"job": {"name": "byte-lm", "env": ["TOKEN"]}}
+    row = {"step": 120, "lineage": "ab", "bytes": 2048, "shards": 1, "replicas": 2,
+           "consistent": True, "created": 5.0, "holders": ["node-0"], "digest": "ab12"}  # fmt: skip
+    return {
+        "status": {**status, "jobs": [{**status["jobs"][0], "settings": settings}]},
+        "events": [*COURSE, {"end": True}],
+        "checkpoints": {"job": JOB, "checkpoints": [row], "silent": {"node-1": "it is away"}},
+        "outputs": [
+            HEAD,
+            {"name": "losses.csv", "bytes": 14, "path": str(log)},
+            {"name": "gone.csv", "bytes": 14, "path": None},
+            {"end": True},
+        ],
+    }
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_the_file_is_named_after_the_job(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    fake = daemon(home, answers)
+    assert ctl("report", "byte", "--home", home) == (0, f"{here / JOB}.html\n", "")
+    text = (here / f"{JOB}.html").read_text()
+    assert "losses.csv: second column" in text and "it is away" in text and "signal 9" in text
+    assert "&quot;TOKEN&quot;" in text or '"TOKEN"' in text
+    asked = {request["do"]: request for request in fake.requests}
+    assert asked["status"] == {"do": "status", "job": "byte", "parts": True, "settings": True}
+    assert {asked[do]["job"] for do in ("events", "checkpoints", "outputs")} == {JOB}
+    assert os.listdir(here) == [f"{JOB}.html"]
+
+
+def test_markdown_and_json(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    daemon(home, answers)
+    code, out, _ = ctl("report", JOB, "--markdown", "--json", "--home", home)
+    assert (code, json.loads(out)) == (0, {"file": f"{here / JOB}.md"})
+    assert (here / f"{JOB}.md").read_text().startswith(f"# Job {JOB}\n")
+
+
+@pytest.mark.parametrize("given", [[], ["--out", "x.html"], ["--out", "."]])
+def test_no_file_is_overwritten_unasked(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path, given: list[str]
+) -> None:
+    there = here / ("x.html" if "x.html" in given else f"{JOB}.html")
+    there.write_text("mine")
+    daemon(home, answers)
+    code, _, err = ctl("report", JOB, *given, "--home", home)
+    assert code == 2 and f"{there}: is there already" in err and there.read_text() == "mine"
+    code, out, _ = ctl("report", JOB, *given, "--overwrite", "--home", home)
+    assert (code, out) == (0, f"{there}\n") and "<!DOCTYPE html>" in there.read_text()
+    assert os.listdir(here) == [there.name]
+
+
+def test_a_link_to_nowhere_is_somebodys_too(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    (here / "x.html").symlink_to("nowhere")
+    fake = daemon(home, answers)
+    assert ctl("report", JOB, "--out", "x.html", "--home", home)[0] == 2
+    assert fake.requests == []
+
+
+def test_a_file_that_comes_meanwhile_stays(here: Path) -> None:
+    """Between the last look and the writing."""
+    there = here / "x.html"
+    there.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        write_page(there, b"ours", overwrite=False)
+    assert there.read_text() == "mine" and os.listdir(here) == ["x.html"]
+    write_page(there, b"ours", overwrite=True)
+    assert there.read_text() == "ours" and os.listdir(here) == ["x.html"]
+
+
+def test_a_folder_that_is_missing_is_named(ctl: Ctl, home: Path, here: Path) -> None:
+    code, out, err = ctl("report", JOB, "--out", "no/x.html", "--home", home)
+    assert (code, out) == (2, "") and f"{here / 'no'}: there is no such folder" in err
+
+
+@pytest.mark.parametrize("lost", ["checkpoints", "outputs"])
+def test_what_can_not_be_had_is_named(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path, lost: str
+) -> None:
+    daemon(home, {**answers, lost: {"error": "no node has them", "code": 1}})
+    assert ctl("report", JOB, "--markdown", "--home", home)[0] == 0
+    assert "no node has them" in (here / f"{JOB}.md").read_text()
+
+
+def test_large_outputs_are_not_brought_for_a_curve(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    daemon(home, {**answers, "outputs": [{**HEAD, "bytes": 1 << 40}, {"name": "never"}]})
+    assert ctl("report", JOB, "--markdown", "--home", home)[0] == 0
+    assert f"these are {1 << 40} bytes" in (here / f"{JOB}.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ""])
+def test_an_id_that_names_a_path_is_refused(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path, name: str
+) -> None:
+    daemon(home, {**answers, "status": {"nodes": [], "jobs": [{"id": name}]}})
+    code, out, err = ctl("report", "x", "--home", home)
+    assert code == 1 and not out and err.count("\n") == 1 and not os.listdir(here)
+
+
+def test_no_value_of_a_variable_is_told() -> None:
+    said = {
+        "job": {"name": "j", "entrypoint": "x.py", "env": {"TOKEN": "sesame", "A": "b"}},
+        "batch": {"global": 8, "micro": 8},
+        "train": {"steps": 1},
+    }
+    spec = JobSpec.from_dict(said)
+    record = JobRecord(JobId("j"), 1, spec.to_dict(), "digest", "queued")
+    told = job_settings(record)
+    assert told["job"]["env"] == ["A", "TOKEN"] and "sesame" not in repr(told)
+    assert told["train"] == spec.to_dict()["train"]
+
+
+@pytest.mark.process
+def test_report_as_a_process(
+    home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    daemon(home, answers)
+
+    def run(*given: str) -> subprocess.CompletedProcess[str]:
+        command = [*PROGRAM, "report", JOB, "--home", str(home), *given]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    done = run("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"file": f"{here / JOB}.html"}
+    wrong = run()
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.count("\n") == 1 and "is there already" in wrong.stderr
+    assert run("--nope").returncode == 2 and sys.executable in PROGRAM
