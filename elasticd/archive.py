@@ -70,14 +70,15 @@ def of_job(
         UsageError: the file, an assignment or the folder is wrong.
     """
     spec = job.load(path, overrides)
-    only = (spec.job.entrypoint, *spec.job.files) if bare or spec.job.files else None
+    only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
     packed = pack(path.parent, only)
-    if not holds(packed.data, spec.job.entrypoint):
-        raise ConfigError(
-            f'"{spec.job.entrypoint}" is not shipped; see {IGNORE_FILE}',
-            file=str(path),
-            key="job.entrypoint",
-        )
+    for name in spec.needed:
+        if not holds(packed.data, name):
+            raise ConfigError(
+                f'"{name}" is not shipped; see {IGNORE_FILE}',
+                file=str(path),
+                key="job.entrypoint" if spec.recipe is None else "recipe.config",
+            )
     return spec, packed
 
 
