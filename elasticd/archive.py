@@ -24,6 +24,7 @@ from elasticd.ignore import Ignore
 from elasticd.settings import job
 from elasticd.settings.config import HOME_MARKS
 from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import is_config
 from elasticd.settings.rules import one_line
 from elasticd.wholefolder import whole_folder
 
@@ -64,12 +65,13 @@ def of_job(
     path: Path, overrides: Sequence[str] = (), *, bare: bool = False
 ) -> tuple[JobSpec, Archive]:
     """What a job.toml says, and what is shipped for it: its folder, or where it has ``[job] files``
-    or lies ``bare`` among others, only its script and these.
+    or lies ``bare`` among others, as a file of mlx-lm's does, only what it names.
 
     Raises:
         UsageError: the file, an assignment or the folder is wrong.
     """
     spec = job.load(path, overrides)
+    bare = bare or is_config(path)
     only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
     packed = pack(path.parent, only)
     for name in spec.needed:

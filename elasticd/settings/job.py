@@ -250,13 +250,15 @@ class JobSpec:
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read a job.toml, with ``table.key=value`` assignments that win over it.
+    """Read a job.toml, or a file of mlx-lm's that is a job of its own, with ``table.key=value``
+    assignments that win over it.
 
     Raises:
         ConfigError: the file or an assignment is wrong; says file, line and key, and for a near
             miss what was probably meant.
     """
-    document = replace(Document.read(path), secrets=_SECRETS)
+    read = recipes.job_of if recipes.is_config(path) else Document.read
+    document = replace(read(path), secrets=_SECRETS)
     recipes.read_config_file(document, path.parent)
     for assignment in overrides:
         document.override(assignment)

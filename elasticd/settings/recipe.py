@@ -8,6 +8,7 @@ or in the YAML file that ``config`` names. What these say of things that job.tom
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -236,6 +237,24 @@ class RecipeSettings:
         files = (f"{config.model}/config.json", f"{config.data}/train.jsonl")
         named = (*files, config.resume_adapter_file)
         return tuple(name for name in named if name and not PurePosixPath(name).is_absolute())
+
+
+def is_config(path: Path) -> bool:
+    """Whether it is a file of mlx-lm's, to be submitted without a job.toml."""
+    return path.suffix in (".yaml", ".yml")
+
+
+def job_of(path: Path) -> Document:
+    """A job.toml that says no more than that this file of mlx-lm's is trained.
+
+    Raises:
+        ConfigError: it can't be read, or is no table of keys.
+    """
+    data, places = yaml_file.read(path)
+    name = re.sub("[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:41] or "mlx-lm"
+    found = {(*CONFIG, *below): place for below, place in places.items()}
+    recipe = {"kind": "mlx-lm", "config": data}
+    return Document(str(path), {"job": {"name": name}, "recipe": recipe}, found)
 
 
 def read_config_file(document: Document, folder: Path) -> None:

@@ -178,3 +178,15 @@ def test_only_what_it_names_is_sent_of_a_bare_file(folder: Path) -> None:
     (folder / ".elasticdignore").write_text("data\n")
     with pytest.raises(ConfigError, match="is not shipped"):
         archive.of_job(Path("job.toml"))
+
+
+def test_a_file_of_mlx_lm_is_a_job_by_itself(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    (folder / "notes.txt").write_text("mine")
+    Path("My LoRA.yaml").write_text(LORA)
+    spec, packed = archive.of_job(Path("My LoRA.yaml"), ["train.steps=5"])
+    assert (spec.job.name, spec.train.steps, spec.batch.global_) == ("my-lora", 5, 8)
+    assert packed.files == 2  # the model's and the data's: not what else lies there
+    Path("lora.yml").write_text(LORA.replace("iters: 20", "itres: 20"))
+    with pytest.raises(ConfigError, match=r'lora\.yml:5: recipe\.config\.itres: .*"iters"'):
+        job.load(Path("lora.yml"))
