@@ -72,7 +72,7 @@ class Training:
     def run(self) -> None:
         """Run the job's steps, and write what they lead to."""
         spec, config, samples = self._spec, self._config, self._train.samples
-        order = RowOrder(tuple(len(s[0]) for s in samples), spec.batch.global_, spec.train.seed)
+        order = RowOrder.of(samples, spec.batch.global_, spec.train.seed)
         optimizer = make_optimizer(config)
         run = Run(
             model=self._model,

@@ -72,6 +72,26 @@ def test_a_job_goes_on_without_a_node_that_lacks_the_model(
     assert left_out["reason"].endswith(f"the model folder {here} is not on this node")
 
 
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
+def test_a_node_with_other_data_is_left_out(cluster: Cluster, tmp_path: Path) -> None:
+    """One row of 37, the last, is different on it."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    for node in cluster.nodes:
+        shutil.copytree(tmp_path / "tune" / "data", cluster.home / node / "rows")
+    other = cluster.nodes[1]
+    tinylm.write_rows(
+        cluster.home / other / "rows" / "train.jsonl",
+        [*tinylm.completions(37, 37)[:-1], {"prompt": "one", "completion": "other"}],
+    )
+    here = "/proc/self/cwd/../../../rows"
+    words = [f"recipe.config.data={here}", "train.steps=20"]
+    job = cluster.client.submit(*prepare(job_file, words))
+    cluster.wait_end(job)
+    (left_out,) = cluster.kinds(job, "node_unfit")
+    assert left_out["node"] == other and "grain" in left_out["reason"]
+
+
 def test_a_model_that_no_node_has_fails_the_job(cluster: Cluster, tmp_path: Path) -> None:
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
     job_file = tinylm.write_job(tmp_path / "tune", LORA)

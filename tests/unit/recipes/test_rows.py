@@ -128,3 +128,12 @@ def test_a_stream_goes_on_where_its_state_was_taken() -> None:
     again = RowStream(samples, order)
     again.load_state(stream.state())
     assert [next(again) for _ in range(9)] == [next(stream) for _ in range(9)]
+
+
+def test_other_rows_have_another_order() -> None:
+    """One token of the last row is enough: so a node with other data shows it at the start."""
+    rows = [(np.full(5, n, np.int32), 0) for n in range(40)]
+    other = [*rows[:-1], (np.array([39, 39, 39, 39, 0], np.int32), 0)]
+    one, two = (RowOrder.of(r, 4, 1).epoch(0).tolist() for r in (rows, other))
+    assert one == RowOrder.of(rows, 4, 1).epoch(0).tolist()
+    assert one[:4] != two[:4] and one != RowOrder.of(rows, 4, 2).epoch(0).tolist()
