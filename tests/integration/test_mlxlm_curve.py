@@ -75,13 +75,16 @@ def _theirs(config: MlxLm, seed: int, folder: Path) -> list[float]:
             yield tokens, spans - mx.array([[0, 1]])
 
     losses: list[float] = []
-    callback = types.SimpleNamespace(
+    callback: Any = types.SimpleNamespace(
         on_train_loss_report=lambda told: losses.append(told["train_loss"]),
         on_val_loss_report=lambda told: None,
     )
     folder.mkdir()
     arguments = TrainingArgs(
-        batch_size=4, iters=STEPS, steps_per_report=1, adapter_file=folder / "adapters.safetensors"
+        batch_size=4,
+        iters=STEPS,
+        steps_per_report=1,
+        adapter_file=str(folder / "adapters.safetensors"),
     )
     train(
         model=model,
