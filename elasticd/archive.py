@@ -24,6 +24,7 @@ from elasticd.ignore import Ignore
 from elasticd.settings import job
 from elasticd.settings.config import HOME_MARKS
 from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import is_config
 from elasticd.settings.rules import one_line
 from elasticd.wholefolder import whole_folder
 
@@ -64,20 +65,22 @@ def of_job(
     path: Path, overrides: Sequence[str] = (), *, bare: bool = False
 ) -> tuple[JobSpec, Archive]:
     """What a job.toml says, and what is shipped for it: its folder, or where it has ``[job] files``
-    or lies ``bare`` among others, only its script and these.
+    or lies ``bare`` among others, as a file of mlx-lm's does, only what it names.
 
     Raises:
         UsageError: the file, an assignment or the folder is wrong.
     """
     spec = job.load(path, overrides)
-    only = (spec.job.entrypoint, *spec.job.files) if bare or spec.job.files else None
+    bare = bare or is_config(path)
+    only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
     packed = pack(path.parent, only)
-    if not holds(packed.data, spec.job.entrypoint):
-        raise ConfigError(
-            f'"{spec.job.entrypoint}" is not shipped; see {IGNORE_FILE}',
-            file=str(path),
-            key="job.entrypoint",
-        )
+    for name in spec.needed:
+        if not holds(packed.data, name):
+            raise ConfigError(
+                f'"{name}" is not shipped; see {IGNORE_FILE}',
+                file=str(path),
+                key="job.entrypoint" if spec.recipe is None else "recipe.config",
+            )
     return spec, packed
 
 

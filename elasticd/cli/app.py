@@ -187,7 +187,8 @@ def submit_job(
     job: Annotated[
         Path,
         typer.Argument(
-            metavar="JOB.toml", help="The job's description, or a folder with a job.toml."
+            metavar="JOB.toml",
+            help="The job's description, a folder with a job.toml, or mlx-lm's lora.yaml.",
         ),
     ],
     assignments: Annotated[
@@ -206,16 +207,20 @@ def submit_job(
 ) -> None:
     """Ship the folder of JOB.toml to the cluster, queue the job and print its id.
 
-    A file .elasticdignore in it, in the notation of .gitignore, names what is left out.
+    A file .elasticdignore in it, in the notation of .gitignore, names what is left out. Of a
+    lora.yaml's folder only what it names is sent: its data, and its model if that lies inside.
 
     \b
     Examples:
       elasticctl submit job.toml --wait
       elasticctl submit elasticd/examples/byte_lm
       elasticctl submit job.toml --set batch.global=16 --set job.name=small
+      elasticctl submit lora.yaml --set recipe.config.model=/Users/Shared/models/qwen3
     """
     options = common(context, home, json)
     spec, archive = submit.prepare(job, assignments or [])
+    if what := submit.taken(job, spec):
+        warn(what)
     submitted = options.client.queue(spec, archive, lambda why: warn(f"{why}: asking again"))
     name = submitted.id
     if submitted.warning:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from elasticd.settings import recipe as recipes
+from elasticd.settings.recipe import RecipeSettings
 from elasticd.settings.rules import (
     MAX_TEXT_LENGTH,
     Wrong,
@@ -101,7 +103,8 @@ class JobSettings:
             )
         )
     )
-    entrypoint: str = field(metadata=rule(_entrypoint))
+    entrypoint: str = field(default="", metadata=rule(_entrypoint))
+    """The script; "" where there is a [recipe] instead."""
     mode: JobMode = field(default="elastic", metadata=rule(one_of(JobMode, later=("plain",))))
     priority: int = field(default=0, metadata=rule(integer(-1000, 1000)))
     """Of the queue: higher first, then in the order of submission. Nobody is interrupted for it."""
@@ -186,11 +189,12 @@ _TABLES: dict[str, type[Any]] = {
     "checkpoint": CheckpointSettings,
     "recovery": RecoverySettings,
 }
-_LATER = ("pass_env",)
-"""Keys that builds are there which refuse them: they are said only where they say something."""
+_LATER = ("pass_env", "entrypoint")
+"""Keys that are said only where they say something: builds are there which refuse them."""
+_RECIPE = "recipe"
 _KEYS = tuple(
     f"{table}.{item.name.rstrip('_')}"
-    for table, cls in _TABLES.items()
+    for table, cls in {**_TABLES, _RECIPE: RecipeSettings}.items()
     for item in dataclasses.fields(cls)
 )
 
@@ -205,6 +209,18 @@ class JobSpec:
     train: TrainSettings
     checkpoint: CheckpointSettings
     recovery: RecoverySettings
+    recipe: RecipeSettings | None = None
+    """What runs in place of a script; None: ``job.entrypoint`` does."""
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """What is sent of the job's folder where not all of it is."""
+        return (self.job.entrypoint,) if self.recipe is None else self.recipe.inside
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Files of the job's folder that it can't do without."""
+        return (self.job.entrypoint,) if self.recipe is None else self.recipe.needed
 
     @property
     def grains(self) -> int:
@@ -213,7 +229,7 @@ class JobSpec:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain tables, lists, strings and numbers under the file's names."""
-        return {
+        tables = {
             name: {
                 item.name.rstrip("_"): _plain(getattr(getattr(self, name), item.name))
                 for item in dataclasses.fields(cls)
@@ -221,6 +237,7 @@ class JobSpec:
             }
             for name, cls in _TABLES.items()
         }
+        return tables if self.recipe is None else {**tables, _RECIPE: self.recipe.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
@@ -233,17 +250,24 @@ class JobSpec:
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read a job.toml, with ``table.key=value`` assignments that win over it.
+    """Read a job.toml, or a file of mlx-lm's that is a job of its own, with ``table.key=value``
+    assignments that win over it.
 
     Raises:
         ConfigError: the file or an assignment is wrong; says file, line and key, and for a near
             miss what was probably meant.
     """
-    document = replace(Document.read(path), secrets=_SECRETS)
+    read = recipes.job_of if recipes.is_config(path) else Document.read
+    document = replace(read(path), secrets=_SECRETS)
+    recipes.read_config_file(document, path.parent)
     for assignment in overrides:
         document.override(assignment)
+    recipes.read_config_file(document, path.parent)  # an assignment may name another one
     spec = _build(document)
-    _check_entrypoint(document, path.parent, spec.job.entrypoint)
+    if spec.recipe is None:
+        _check_entrypoint(document, path.parent, spec.job.entrypoint)
+    else:
+        recipes.check_files(document, path.parent, spec.recipe)
     start = spec.train.init_from
     if start and not Path(start).is_absolute() and not (path.parent / start).exists():
         raise document.error(("train", "init_from"), f"there is no {show(start)}")
@@ -251,8 +275,16 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
 
 
 def _build(document: Document) -> JobSpec:
-    document.refuse_unknown((), _TABLES, _KEYS)
-    spec = JobSpec(**{name: document.build(cls, (name,), _KEYS) for name, cls in _TABLES.items()})
+    document.refuse_unknown((), (*_TABLES, _RECIPE), _KEYS)
+    recipe = recipes.build(document)
+    tables = {name: document.build(cls, (name,), _KEYS) for name, cls in _TABLES.items()}
+    spec = JobSpec(**tables, recipe=recipe)
+    if recipe is None and not spec.job.entrypoint:
+        raise document.error(("job", "entrypoint"), "is missing")
+    if recipe is not None and spec.job.entrypoint:
+        raise document.error(
+            ("job", "entrypoint"), "a job has a script or a [recipe], not both: remove one of them"
+        )
     if spec.batch.micro > spec.batch.global_:
         raise document.error(
             ("batch", "micro"),

@@ -18,11 +18,12 @@ RECORDS = st.builds(
     turn=st.integers(0, 2), step=st.integers(0, 2), forgotten=st.booleans(),
     passed=st.sampled_from([(), ("A",), ("A", "B")]), submitter=st.sampled_from(["", "anna", "bo"]),
     submitted_on=st.sampled_from([NodeId(""), NodeId("n0"), NodeId("n1")]),
+    recipe=st.sampled_from(["", "{}"]),
 )  # fmt: skip
 
 
 def said(record: JobRecord) -> tuple[object, ...]:
-    return record.submitter, record.submitted_on, record.passed
+    return record.submitter, record.submitted_on, record.passed, record.recipe
 
 
 @given(st.lists(RECORDS, min_size=2, max_size=4))
@@ -40,6 +41,7 @@ def test_all_nodes_come_to_the_same_and_none_forgets_it(records: list[JobRecord]
         (
             *max((each.submitter, each.submitted_on) for each in records),
             max(each.passed for each in records),
+            max(each.recipe for each in records),
         )
     }
 

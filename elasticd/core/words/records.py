@@ -113,6 +113,9 @@ class JobRecord:
     passed: tuple[str, ...] = added(())
     """Variables that its ranks have of their daemon's environment: what its job.toml says in
     ``job.pass_env``. (Not in ``spec``, since builds are there that refuse the key.)"""
+    recipe: str = added("")
+    """What its job.toml says in ``[recipe]``, as JSON; empty: it has a script. (Not in ``spec``, as
+    above. A build that doesn't know it finds no script, so its node is left out of the job.)"""
     submitter: AccountName = added("")  # noqa: RUF009  a field, as `added` makes them
     """The account that has submitted it; empty: that is not known."""
     submitted_on: NodeId = added(NodeId(""))  # noqa: RUF009  the same
@@ -159,6 +162,7 @@ class JobRecord:
             "relief_turn": turn,
             "intent": max(self.intent, other.intent),
             "passed": max(self.passed, other.passed),
+            "recipe": max(self.recipe, other.recipe),
             "submitter": by,
             "submitted_on": on,
         }
@@ -192,7 +196,7 @@ def relief_of(record: JobRecord) -> tuple[int, int]:
 
 _JOINED = (
     "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
-    "forgotten", "passed", "submitter", "submitted_on", "unknown",
+    "forgotten", "passed", "recipe", "submitter", "submitted_on", "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
+from elasticd.errors import OperationError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
@@ -41,7 +44,7 @@ def trainer(
     early = effect.spare and spec.recovery.spare == "interpreter"
     settings = {
         "job": effect.job,
-        "spec": record.spec,
+        "spec": _told(record),
         "folder": str(folder),
         "clones": str(files.clones_folder(effect.job)),
         "entrypoint": spec.job.entrypoint,
@@ -59,6 +62,17 @@ def trainer(
         effect.job,
         effect.spare,
     )
+
+
+def _told(record: JobRecord) -> dict[str, Any]:
+    """The settings as a trainer of this version is told them, with the recipe."""
+    if not record.recipe:
+        return record.spec
+    job = {name: value for name, value in record.spec["job"].items() if name != "entrypoint"}
+    try:
+        return {**record.spec, "job": job, "recipe": json.loads(record.recipe)}
+    except ValueError as error:
+        raise OperationError(f"the job's recipe can't be read: {error}") from None
 
 
 def reducer(files: ChildFiles, daemons: environment.Variables = os.environ) -> Launch:

@@ -306,7 +306,10 @@ def content_digest(job: FoundJob) -> str:
     if job.toml.name == job.name:
         data = job.toml.read_bytes()
         with contextlib.suppress(ConfigError):  # who submits it says what is wrong
-            data += archive.of_job(job.toml, bare=True)[1].digest.encode()
+            spec, packed = archive.of_job(job.toml, bare=True)
+            data += packed.digest.encode()
+            if spec.recipe is not None:  # its file isn't sent, but read here
+                data += repr(spec.to_dict()).encode()
         return hashlib.blake2b(data, digest_size=32).hexdigest()
     packed = archive.pack(job.toml.parent)
     if packed.files == 0:

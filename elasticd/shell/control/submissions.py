@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
 import string
@@ -36,6 +37,8 @@ MAX_WAITING = 32
 PART_SECONDS = 10.0
 """How long a client may take for a part, while others wait."""
 _BUSY = "other jobs are being sent to this node: submit again in a moment"
+NO_SCRIPT = "this [recipe] needs a later version of elasticd on this node"
+"""Of a job without a script: what a build that knows no recipes says that it lacks."""
 _ID_LETTERS = string.ascii_lowercase + string.digits
 _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 """What follows a job's name."""
@@ -122,7 +125,13 @@ class Submissions:
         self._last.value = max(self._last.value, number := int(found["number"]))
         plain = spec.to_dict()
         passed = tuple(plain["job"].pop("pass_env", ()))
-        return JobRecord(job, number, plain, digest, "queued", passed=passed)
+        recipe = plain.pop("recipe", None)
+        if recipe is not None:
+            plain["job"]["entrypoint"] = NO_SCRIPT
+        return JobRecord(
+            job, number, plain, digest, "queued", passed=passed,
+            recipe="" if recipe is None else json.dumps(recipe, sort_keys=True),
+        )  # fmt: skip
 
     async def _signed(self, record: JobRecord, uid: int | None) -> JobRecord:
         """With who has submitted it, and where; not by what a client says of itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import importlib
 import os
 import sys
 import threading
@@ -19,6 +20,8 @@ from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.clones import Clone, clone_folder
+
+RECIPES = "elasticd.recipes.mlxlm"
 
 
 def main() -> NoReturn:
@@ -38,8 +41,11 @@ def main() -> NoReturn:
         seat.await_run()
     HOST.prepare(seat)
     randomness.seed_script(seat.spec.train.seed)
-    script = clone.folder / extra["entrypoint"]
-    code = run_script(script, [str(word) for word in extra.get("args", ())])
+    if seat.spec.recipe is None:
+        script = clone.folder / extra["entrypoint"]
+        code = run_script(script, [str(word) for word in extra.get("args", ())])
+    else:
+        code = _guarded(lambda: _run_recipe(seat.spec))
     if code and (advice := HOST.advice()):
         print(advice, file=sys.stderr)
     code = code or _guarded(HOST.conclude)
@@ -87,6 +93,12 @@ def run_script(script: Path, args: Sequence[str]) -> int:
     return _guarded(
         lambda: exec(compile(script.read_bytes(), str(script), "exec"), module.__dict__)
     )
+
+
+def _run_recipe(spec: JobSpec) -> None:
+    """What runs in place of a script. Recipes are made of what scripts import, so they lie above
+    this package, and are found by name."""
+    importlib.import_module(RECIPES).main(spec)
 
 
 def _guarded(work: Callable[[], None]) -> int:

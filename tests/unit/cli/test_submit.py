@@ -211,3 +211,19 @@ def test_waiting_with_json(
     assert code == 1
     assert first == {"id": "j"}
     assert (final["state"], final["reason"]) == ("failed", "no")
+
+
+def test_a_file_of_mlx_lm_says_what_it_was_taken_for(
+    folder: Path, home: Path, ctl: Ctl, daemon: Daemon
+) -> None:
+    pytest.importorskip("yaml", reason="needs elasticd[lm]")
+    for name in ("model/config.json", "data/train.jsonl"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("{}")
+    (folder / "lora.yaml").write_text("model: model\niters: 20\n")
+    daemon(home, {"submit": {"id": "lora-1"}})
+    code, out, err = ctl("submit", "lora.yaml", "--home", home, "--json")
+    assert (code, json.loads(out)) == (0, {"id": "lora-1"})
+    assert (
+        "lora.yaml is a configuration of mlx-lm: job lora, lora of model on data, 20 steps" in err
+    )

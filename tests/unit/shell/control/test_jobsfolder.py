@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -325,3 +326,19 @@ def test_a_job_of_folders_without_end_is_looked_at_all_the_same(tmp_path: Path) 
     os.utime(tmp_path / "d" / "d", ns=(1 << 61, 1 << 61))
     assert module._newest_ns(tmp_path) == 1 << 61
     remove_tree(tmp_path / "d")
+
+
+def test_another_lora_yaml_makes_another_job(tmp_path: Path) -> None:
+    """It is not sent, but what it says is."""
+    pytest.importorskip("yaml", reason="needs elasticd[lm]")
+    for name in ("model/config.json", "data/train.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("{}")
+    toml = tmp_path / "a.toml"
+    toml.write_text('[job]\nname = "a"\n[recipe]\nkind = "mlx-lm"\nconfig = "a.yaml"\n')
+    found = []
+    for iters in (1, 2, 1):
+        (tmp_path / "a.yaml").write_text(f"model: model\niters: {iters}\n")
+        job: Any = SimpleNamespace(name="a.toml", toml=toml)
+        found.append(module.content_digest(job))
+    assert found[0] == found[2] != found[1]

@@ -21,6 +21,8 @@ from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.children import launches
+from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.server import Stream
 from elasticd.shell.control.submissions import MAX_RECEIVING, MAX_WAITING, Submissions
@@ -231,6 +233,26 @@ def test_what_builds_of_before_refuse_is_in_no_recorded_settings(tmp_path: Path,
     run(main())
     assert daemon.queued[0].passed == ("HF_TOKEN",)
     assert daemon.queued[0].spec == SPEC.to_dict()
+
+
+def test_a_recipe_is_beside_the_settings_that_builds_of_before_read(
+    tmp_path: Path, run: Run
+) -> None:
+    given = {"kind": "mlx-lm", "config": {"model": "/m", "iters": 9}}
+    spec = JobSpec.from_dict({"job": {"name": "a"}, "recipe": given})
+    daemon = Daemon(tmp_path)
+
+    async def main() -> None:
+        await daemon.start().take(spec, DATA, archive.digest(DATA))
+
+    run(main())
+    (record,) = daemon.queued
+    assert "recipe" not in record.spec and JobSpec.from_dict(record.spec).train.steps == 9
+    start = cast(e.StartTrainer, SimpleNamespace(job=record.id, spare=False))
+    files = ChildFiles(tmp_path / "home")
+    assert JobSpec.from_dict(launches.trainer(start, record, files, {}).settings["spec"]) == spec
+    with pytest.raises(OperationError, match="recipe"):
+        launches.trainer(start, replace(record, recipe="{"), files, {})
 
 
 def test_who_submitted_is_what_the_kernel_says(tmp_path: Path, run: Run) -> None:

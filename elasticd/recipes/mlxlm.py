@@ -1,0 +1,286 @@
+"""``[recipe] kind = "mlx-lm"``: LoRA, DoRA and full fine-tuning.
+
+Models, tokenizers, layers and data formats are mlx-lm's; the loop is :class:`elasticd.Run`'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import numpy as np
+from mlx.utils import tree_flatten
+
+from elasticd.errors import UsageError
+from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
+from elasticd.recipes.rows import RowOrder, Rows, RowStream, Sample, collate, read_rows, told
+from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import DATA_FILES, MlxLm
+from elasticd.train import Run, Weighted
+from elasticd.train.steps import recompute
+from elasticd.train.steps.sampling import Permutation
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_OPTIMIZERS: dict[str, Any] = {
+    "adam": optim.Adam,
+    "adamw": optim.AdamW,
+    "muon": optim.Muon,
+    "sgd": optim.SGD,
+    "adafactor": optim.Adafactor,
+}
+_NO_DORA_BITS = 6
+
+
+def main(spec: JobSpec) -> None:
+    """Train as ``spec`` says, from a working folder that is the job's; for a trainer's main thread.
+
+    Raises:
+        SystemExit: something that the job names is missing or wrong here.
+    """
+    # A model is a folder that is there: nothing is asked for over the network.
+    os.environ.update(dict.fromkeys(_OFFLINE, "1"))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    assert spec.recipe is not None
+    try:
+        Training(spec, spec.recipe.config).run()
+    except UsageError as error:
+        raise SystemExit(f"elasticd: {error}") from None
+
+
+class Training:
+    """One run of the recipe, in one process."""
+
+    def __init__(self, spec: JobSpec, config: MlxLm) -> None:
+        self._spec, self._config = spec, config
+        check_model(config)
+        self._model, tokenizer = _load(config)
+        prepare(self._model, config)
+        rows = {name: self._read(name, tokenizer) for name in DATA_FILES}
+        train = rows["train"]
+        assert train is not None
+        self._rows, self._train = rows, train
+        self._collate = collate(config.max_seq_length)
+
+    def run(self) -> None:
+        """Run the job's steps, and write what they lead to."""
+        spec, config, samples = self._spec, self._config, self._train.samples
+        order = RowOrder.of(samples, spec.batch.global_, spec.train.seed)
+        optimizer = make_optimizer(config)
+        run = Run(
+            model=self._model,
+            optimizer=optimizer,
+            loss=token_loss,
+            data=lambda: RowStream(samples, order),
+            collate=self._collate,
+        )
+        folder = AdapterFolder(run.output_dir / config.adapter_path, self._model)
+        folder.write_config(spec, config)
+        run.state.best = math.inf
+        if run.is_main:
+            self._introduce()
+        for step in run:
+            number, last = step.number, step.number == spec.train.steps
+            rate = optimizer.learning_rate.item()
+            run.log(learning_rate=rate)
+            if run.is_main and (last or number % config.steps_per_report == 0):
+                print(f"step {number}: loss {step.loss:.4f}, learning rate {rate:.3e}")
+            if last or number % config.steps_per_eval == 0:
+                self._validate(run, number, folder)
+            if number % config.save_every == 0:
+                folder.write(numbered(number), ADAPTERS)
+            if last:
+                folder.write(ADAPTERS)
+                self._test(run)
+        # Whoever has joined for the last step has run no body of it.
+        folder.write(ADAPTERS)
+
+    def _read(self, name: str, tokenizer: Any) -> Rows | None:
+        path = Path(self._config.data) / f"{name}.jsonl"
+        needed = name == "train" or (name == "test" and self._config.test)
+        if (name == "test" or not path.exists()) and not needed:
+            return None
+        return read_rows(path, tokenizer, self._config)
+
+    def _introduce(self) -> None:
+        every = sum(a.size for _, a in _flat(self._model.parameters()))
+        some = sum(a.size for _, a in _flat(self._model.trainable_parameters()))
+        print(f"{some:,} of {every:,} values are trained ({self._config.fine_tune_type})")
+        for name, rows in self._rows.items():
+            for sentence in (
+                told(f"{name}.jsonl", rows, self._config.max_seq_length) if rows else ()
+            ):
+                print(f"elasticd: {sentence}")
+        if self._rows["valid"] is None:
+            print("elasticd: there is no valid.jsonl: nothing is validated, no adapters are best")
+
+    def _validate(self, run: Run, number: int, folder: AdapterFolder) -> None:
+        rows = self._rows["valid"]
+        if rows is None or self._config.val_batches == 0:
+            return
+        loss = self._measure(run, rows, self._config.val_batches)
+        run.log(validation_loss=loss)
+        better = loss < run.state.best
+        if run.is_main:
+            print(f"step {number}: validation loss {loss:.4f}{', the best so far' * better}")
+        if better:
+            run.state.best = loss
+            folder.write(BEST)
+
+    def _test(self, run: Run) -> None:
+        rows = self._rows["test"]
+        if rows is not None:
+            loss = self._measure(run, rows, self._config.test_batches)
+            run.log(test_loss=loss)
+            if run.is_main:
+                print(f"test loss {loss:.4f}, perplexity {math.exp(min(loss, 700.0)):.3f}")
+
+    def _measure(self, run: Run, rows: Rows, batches: int) -> float:
+        """The mean over all tokens of the same rows each time. All ranks compute it at once, and
+        take main's: other chips may come to other last bits."""
+        samples = _some(rows.samples, batches * self._spec.batch.global_)
+        size = self._spec.batch.micro
+
+        def measure() -> float:
+            total, weight = 0.0, 0
+            for at in range(0, len(samples), size):
+                mean, count, _ = token_loss(self._model, *self._collate(samples[at : at + size]))
+                mx.eval(mean, count)
+                total, weight = total + mean.item() * count.item(), weight + count.item()
+            return total / weight
+
+        found = run.evaluate(measure)
+        return run.on_main(lambda: found)
+
+
+def token_loss(model: Any, tokens: mx.array, spans: mx.array) -> Weighted:
+    """The mean loss over the tokens from the begin to the end of each row's span."""
+    logits, targets = model(tokens[:, :-1]), tokens[:, 1:]
+    at = mx.arange(1, tokens.shape[1])
+    mask = (at >= spans[:, :1]) & (at < spans[:, 1:])
+    losses = nn.losses.cross_entropy(logits, targets) * mask
+    count = mask.sum()
+    return Weighted(losses.astype(mx.float32).sum() / mx.maximum(count, 1), count)
+
+
+def check_model(config: MlxLm) -> None:
+    """What can't be trained is refused before anything is loaded.
+
+    Raises:
+        UsageError: the model is not here, or MLX has no gradient for what is wanted.
+    """
+    folder, path = config.model, Path(config.model) / "config.json"
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"the model folder {folder} is not on this node") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: can't be read: {error}") from None
+    quantization = said.get("quantization") or said.get("quantization_config")
+    if not isinstance(quantization, dict):
+        return
+    tables = (quantization, *(v for v in quantization.values() if isinstance(v, dict)))
+    bits = {table.get("bits") for table in tables}
+    if config.fine_tune_type == "full":
+        raise UsageError(
+            f"the model {folder} is quantised, and MLX has no gradient for its weights:"
+            ' fine_tune_type = "full" needs one that is not; "lora" trains this one'
+        )
+    if config.fine_tune_type == "dora" and _NO_DORA_BITS in bits:
+        raise UsageError(
+            f"the model {folder} is quantised to {_NO_DORA_BITS} bits, for which mlx-lm's DoRA does"
+            ' not work; fine_tune_type = "lora" does'
+        )
+
+
+def prepare(model: Any, config: MlxLm) -> None:
+    """Freeze the model but for what is trained, and give it its adapters.
+
+    Raises:
+        UsageError: nothing would be trained, or there are fewer layers.
+    """
+    from mlx_lm.tuner.utils import linear_to_lora_layers
+
+    model.freeze()
+    if config.num_layers > len(model.layers):
+        raise UsageError(
+            f"num_layers = {config.num_layers}, and the model has {len(model.layers)}; -1: all"
+        )
+    if config.fine_tune_type == "full":
+        for layer in model.layers[-max(config.num_layers, 0) :]:
+            layer.unfreeze()
+    else:
+        wanted = dataclasses.asdict(config.lora_parameters)
+        try:
+            linear_to_lora_layers(
+                model, config.num_layers, wanted, use_dora=config.fine_tune_type == "dora"
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    if config.resume_adapter_file is not None:
+        _resume(model, config.resume_adapter_file)
+    if not _flat(model.trainable_parameters()):
+        raise UsageError("nothing is trained: lora_parameters.keys name no module of the layers")
+    if config.grad_checkpoint:
+        recompute.switch_on(model)
+    model.train()
+
+
+def make_optimizer(config: MlxLm) -> optim.Optimizer:
+    """The optimizer with its learning rate, which may follow a schedule."""
+    rate: Any = config.learning_rate
+    if config.lr_schedule is not None:
+        from mlx_lm.tuner.utils import build_schedule
+
+        rate = build_schedule(dataclasses.asdict(config.lr_schedule))
+    arguments = config.optimizer_config.get(config.optimizer, {})
+    made: optim.Optimizer = _OPTIMIZERS[config.optimizer](learning_rate=rate, **arguments)
+    return made
+
+
+def _load(config: MlxLm) -> tuple[Any, Any]:
+    try:
+        from mlx_lm.utils import load
+    except ImportError as error:
+        raise UsageError(
+            f"mlx-lm is missing on this node ({error}): pip install 'elasticd[lm]'"
+        ) from None
+    try:
+        # Lazily: a spare has no need of the weights until it is wanted.
+        loaded = load(config.model, lazy=True)
+    except (OSError, ValueError, KeyError) as error:
+        first = (str(error) or repr(error)).splitlines()[0]
+        raise UsageError(f"the model {config.model} can't be loaded: {first}") from None
+    return loaded[0], loaded[1]
+
+
+def _resume(model: Any, file: str) -> None:
+    try:
+        found: Any = mx.load(file)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"resume_adapter_file {file} can't be read: {error}") from None
+    there = dict(_flat(model.parameters()))
+    for name, array in found.items():
+        if name not in there or there[name].shape != array.shape:
+            raise UsageError(f"resume_adapter_file {file}: {name} does not fit the model")
+    model.load_weights(list(found.items()), strict=False)
+
+
+def _some(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """At most so many of them (below 0: all), the same each time, the short ones first."""
+    count = len(samples)
+    chosen = Permutation(count, 0, 0)(np.arange(count, dtype=np.uint64))
+    picked = [samples[i] for i in chosen[: most if most >= 0 else count].tolist()]
+    return sorted(picked, key=lambda sample: len(sample[0]))
+
+
+def _flat(tree: Any) -> list[tuple[str, mx.array]]:
+    found: Any = tree_flatten(tree)
+    return list(found)

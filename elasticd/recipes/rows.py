@@ -1,0 +1,206 @@
+"""Rows of JSON lines as tokens, and the order in which they are trained.
+
+Formats and masks are mlx-lm's own (``mlx_lm.tuner.datasets``). The order is not: rows of a batch
+are of like length, which rows are together changes from epoch to epoch, none is left out at an
+epoch's end, and all of it is a function of the seed and the rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.errors import UsageError
+from elasticd.settings.recipe import MlxLm
+from elasticd.train.steps.sampling import Permutation
+
+PAD_TO = 32
+"""Widths of batches are multiples of this and one more, as each width is compiled anew."""
+_SHOWN = 10
+Sample = tuple[NDArray[np.int32], int]
+"""A row's tokens, and the first of them that is trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Of one file, those that train something."""
+
+    samples: tuple[Sample, ...]
+    untrained: tuple[int, ...]
+    """Lines on which nothing is trained: all is masked, or cut off."""
+    cut: int
+    """Rows that were longer than the longest sequence."""
+
+
+def read_rows(path: Path, tokenizer: Any, config: MlxLm) -> Rows:
+    """The rows of a file of JSON lines; its first row says of which format they are.
+
+    Raises:
+        UsageError: naming file and line.
+    """
+    lines, rows = _parse(path)
+    if not rows:
+        raise UsageError(f"{path}: has no rows")
+    from mlx_lm.tuner.datasets import create_dataset
+
+    names = ("mask_prompt", "prompt_feature", "completion_feature", "chat_feature", "text_feature")
+    wanted = types.SimpleNamespace(**{name: getattr(config, name) for name in names})
+    try:
+        dataset = create_dataset(rows, tokenizer, wanted)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}:{lines[0]}: {str(error).splitlines()[0]}") from None
+    samples, untrained, cut = [], [], 0
+    for line, row in zip(lines, rows, strict=True):
+        try:
+            tokens, offset = dataset.process(row)
+        except Exception as error:  # a template may raise what it likes
+            raise UsageError(f"{path}:{line}: this row can't be read: {error!r}") from None
+        cut += len(tokens) > config.max_seq_length
+        sample = np.array(tokens[: config.max_seq_length], np.int32), int(offset)
+        if trained(sample):
+            samples.append(sample)
+        else:
+            untrained.append(line)
+    if not samples:
+        raise UsageError(f"{path}: no row trains anything: all of each is masked or cut off")
+    return Rows(tuple(samples), tuple(untrained), cut)
+
+
+def trained(sample: Sample) -> int:
+    """Tokens of a row that count in the loss: the first of all has nothing before it."""
+    tokens, offset = sample
+    return max(0, len(tokens) - max(offset, 1))
+
+
+def told(name: str, rows: Rows, longest: int) -> list[str]:
+    """What is to be said of them, in sentences."""
+    said = []
+    if rows.untrained:
+        lines = ", ".join(map(str, rows.untrained[:_SHOWN]))
+        more = ", …" if len(rows.untrained) > _SHOWN else ""
+        said.append(
+            f"{name}: {len(rows.untrained)} rows train nothing, as all that is left of them is"
+            f" masked; they are left out: line {lines}{more}"
+        )
+    if rows.cut:
+        said.append(f"{name}: {rows.cut} rows are cut off behind max_seq_length = {longest} tokens")
+    return said
+
+
+def collate(longest: int) -> Callable[[Sequence[Sample]], tuple[mx.array, mx.array]]:
+    """Makes a batch: tokens, padded with 0, and where in each row it is trained from and to."""
+
+    def batch(samples: Sequence[Sample]) -> tuple[mx.array, mx.array]:
+        most = max(len(tokens) for tokens, _ in samples)
+        width = min(1 + PAD_TO * -(-most // PAD_TO), max(longest, 2))
+        tokens = np.zeros((len(samples), width), np.int32)
+        for at, (row, _) in enumerate(samples):
+            tokens[at, : len(row)] = row
+        spans = [(offset, len(row)) for row, offset in samples]
+        return mx.array(tokens), mx.array(np.array(spans, np.int32))
+
+    return batch
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """Which row is at which position of an endless stream; ``batch`` of them make a step."""
+
+    lengths: tuple[int, ...]
+    batch: int
+    seed: int
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], batch: int, seed: int) -> RowOrder:
+        """That of these rows. Rows of which one is different have another order from the start, so
+        that a node with other data is found before it trains."""
+        digest = hashlib.blake2b(f"{seed}".encode(), digest_size=7)
+        for tokens, offset in samples:
+            digest.update(f"\0{offset}\0{len(tokens)}\0".encode() + tokens.tobytes())
+        lengths = tuple(len(tokens) for tokens, _ in samples)
+        return cls(lengths, batch, int.from_bytes(digest.digest(), "big"))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_epoch", lru_cache(maxsize=2)(self.epoch))
+
+    def at(self, position: int) -> int:
+        """The row at ``position``."""
+        epoch, offset = divmod(position, len(self.lengths))
+        return int(self._epoch(epoch)[offset])  # type: ignore[attr-defined]
+
+    def epoch(self, epoch: int) -> NDArray[np.int64]:
+        """All rows once, in batches of like length that come in any order.
+
+        The epoch's first rows complete the batch that the one before has left unfinished.
+        """
+        count = len(self.lengths)
+        shuffled = _shuffled(count, self.seed, epoch)
+        widths = -(-np.array(self.lengths) // PAD_TO)
+        by_length = np.lexsort((shuffled, widths))
+        head = min(-(epoch * count) % self.batch, count)
+        full, tail = divmod(count - head, self.batch)
+        sizes = np.array([self.batch] * full + [head, tail])
+        layout = _shuffled(full + 2, -1 - self.seed, epoch)
+        ends = np.cumsum(sizes[layout])
+        pieces: list[NDArray[np.int64]] = [by_length[:0]] * (full + 2)
+        for end, piece in zip(ends, layout, strict=True):
+            pieces[piece] = by_length[end - sizes[piece] : end]
+        return np.concatenate([pieces[full], *pieces[:full], pieces[full + 1]])
+
+
+def _shuffled(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    return Permutation(count, seed, epoch)(np.arange(count, dtype=np.uint64)).astype(np.int64)
+
+
+class RowStream:
+    """The rows in their order, without end. Its state is where it is."""
+
+    def __init__(self, samples: Sequence[Sample], order: RowOrder) -> None:
+        self._samples, self._order = samples, order
+        self._position = 0
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self
+
+    def __next__(self) -> Sample:
+        sample = self._samples[self._order.at(self._position)]
+        self._position += 1
+        return sample
+
+    def state(self) -> dict[str, int]:
+        return {"position": self._position}
+
+    def load_state(self, state: dict[str, int]) -> None:
+        self._position = state["position"]
+
+
+def _parse(path: Path) -> tuple[list[int], list[dict[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: is not on this node") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: can't be read: {error}") from None
+    lines, rows = [], []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: is no JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}:{number}: is no JSON object")
+        lines.append(number)
+        rows.append(row)
+    return lines, rows

@@ -1,0 +1,413 @@
+"""``[recipe]`` of a job.toml: a job without a script of its own.
+
+``kind = "mlx-lm"`` fine-tunes a model folder with mlx-lm's own keys, in a table ``[recipe.config]``
+or in the YAML file that ``config`` names. What these say of things that job.toml has a place for
+(how many steps, samples in a step, the seed) is taken into that place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from elasticd.settings import yaml_file
+from elasticd.settings.rules import (
+    Rule,
+    Wrong,
+    boolean,
+    choice,
+    integer,
+    list_of,
+    one_of,
+    positive_number,
+    rule,
+    show,
+    table_of,
+    text,
+)
+from elasticd.settings.toml import Document
+from elasticd.settings.toml_lines import KeyPath
+
+TABLE = ("recipe",)
+CONFIG = ("recipe", "config")
+Kind = Literal["mlx-lm"]
+FineTuning = Literal["lora", "dora", "full"]
+OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
+DATA_FILES = ("train", "valid", "test")
+_MOST = 2**31 - 1
+_SCHEDULES = {
+    "cosine_decay": (2, 3),
+    "exponential_decay": (2, 2),
+    "linear_schedule": (3, 3),
+    "step_decay": (3, 3),
+}
+"""mlx's schedules by name: of how many arguments, at least and at most."""
+_OPTIMIZERS = {
+    "adam": ("betas", "eps", "bias_correction"),
+    "adamw": ("betas", "eps", "weight_decay", "bias_correction"),
+    "muon": ("momentum", "weight_decay", "nesterov", "ns_steps"),
+    "sgd": ("momentum", "weight_decay", "dampening", "nesterov"),
+    "adafactor": (
+        "eps", "clip_threshold", "decay_rate", "beta_1", "weight_decay", "scale_parameter",
+        "relative_step", "warmup_init",
+    ),
+}  # fmt: skip
+
+
+def _number(low: float, high: float) -> Rule:
+    def check(value: object) -> float:
+        if type(value) not in (int, float):
+            raise Wrong(f"must be a number, not {show(value)}")
+        assert isinstance(value, int | float)
+        if not low <= value <= high:
+            raise Wrong(f"must be from {low:g} to {high:g}, not {show(value)}")
+        return float(value)
+
+    return check
+
+
+def _path(value: object) -> str:
+    """A folder or file: absolute, or inside of the job's folder."""
+    name = text()(value)
+    assert isinstance(name, str)
+    if not name:
+        raise Wrong("must name a path")
+    if not PurePosixPath(name).is_absolute() and ".." in PurePosixPath(name).parts:
+        raise Wrong(f"must be absolute or inside the job's folder, not {show(name)}")
+    return name
+
+
+def _output(value: object) -> str:
+    name = text()(value)
+    assert isinstance(name, str)
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise Wrong(
+            f"must be a folder below run.output_dir, not {show(name)}; fetch what it holds with"
+            " `elasticctl outputs JOB --out DIR`"
+        )
+    return name
+
+
+def _only(wanted: object, reason: str) -> Rule:
+    """A key of mlx-lm's that has to be as it is there unless it is said."""
+
+    def check(value: object) -> object:
+        if value != wanted or type(value) is not type(wanted):
+            raise Wrong(f"{show(value)} is not supported: {reason}")
+        return value
+
+    return check
+
+
+def _nothing(reason: str) -> Rule:
+    def check(value: object) -> object:
+        raise Wrong(f"is not supported: {reason}")
+
+    return check
+
+
+def _setting(value: object) -> object:
+    """An argument of an optimizer: a number, true or false, or a list of numbers."""
+    if isinstance(value, bool | int | float):
+        return value
+    return list(list_of(_number(-1e9, 1e9), 2)(value))  # type: ignore[call-overload]
+
+
+def _optimizer_config(value: object) -> object:
+    found = table_of(choice(*_OPTIMIZERS), table_of(text(), _setting, 20), 10)(value)
+    assert isinstance(found, dict)
+    for name, table in found.items():
+        for key in table:
+            try:
+                choice(*_OPTIMIZERS[name])(key)
+            except Wrong as wrong:
+                raise Wrong(f"unknown key: {wrong}", name, key) from None
+    return found
+
+
+@dataclass(frozen=True)
+class LoraParameters:
+    """What mlx-lm replaces as a whole; here each key that is missing has mlx-lm's value."""
+
+    rank: int = field(default=8, metadata=rule(integer(1, 65_536)))
+    scale: float = field(default=20.0, metadata=rule(_number(-1e6, 1e6)))
+    dropout: float = field(default=0.0, metadata=rule(_number(0.0, 0.999)))
+    keys: tuple[str, ...] | None = field(default=None, metadata=rule(list_of(text(), 10_000)))
+    """Modules of a layer; none: all that can have an adapter."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    name: str = field(metadata=rule(choice(*_SCHEDULES)))
+    arguments: tuple[float, ...] = field(metadata=rule(list_of(_number(-1e12, 1e12), 10)))
+    warmup: int = field(default=0, metadata=rule(integer(0, _MOST)))
+    warmup_init: float = field(default=0.0, metadata=rule(_number(0.0, 1e6)))
+
+
+@dataclass(frozen=True)
+class MlxLm:
+    """mlx-lm's keys, without those that job.toml has a place for (:data:`_MOVED`)."""
+
+    model: str = field(metadata=rule(_path))
+    data: str = field(default="data", metadata=rule(_path))
+    fine_tune_type: FineTuning = field(default="lora", metadata=rule(one_of(FineTuning)))
+    num_layers: int = field(default=16, metadata=rule(integer(-1, 100_000)))
+    """From the last one; 0 and -1: all of them."""
+    optimizer: OptimizerName = field(default="adam", metadata=rule(one_of(OptimizerName)))
+    optimizer_config: Mapping[str, Any] = field(
+        default_factory=dict, hash=False, metadata=rule(_optimizer_config)
+    )
+    learning_rate: float = field(default=1e-5, metadata=rule(positive_number(1e6)))
+    max_seq_length: int = field(default=2048, metadata=rule(integer(2, 2**24)))
+    mask_prompt: bool = field(default=False, metadata=rule(boolean))
+    val_batches: int = field(default=25, metadata=rule(integer(-1, _MOST)))
+    test_batches: int = field(default=500, metadata=rule(integer(-1, _MOST)))
+    steps_per_report: int = field(default=10, metadata=rule(integer(1, _MOST)))
+    steps_per_eval: int = field(default=200, metadata=rule(integer(1, _MOST)))
+    save_every: int = field(default=100, metadata=rule(integer(1, _MOST)))
+    adapter_path: str = field(default="", metadata=rule(_output))
+    """A folder below run.output_dir; "": that itself."""
+    resume_adapter_file: str | None = field(default=None, metadata=rule(_path))
+    grad_checkpoint: bool = field(default=False, metadata=rule(boolean))
+    test: bool = field(default=False, metadata=rule(boolean))
+    prompt_feature: str = field(default="prompt", metadata=rule(text()))
+    completion_feature: str = field(default="completion", metadata=rule(text()))
+    chat_feature: str = field(default="messages", metadata=rule(text()))
+    text_feature: str = field(default="text", metadata=rule(text()))
+    train: bool = field(default=True, metadata=rule(_only(True, "this kind of job trains")))
+    trust_remote_code: bool = field(
+        default=False, metadata=rule(_only(False, "no code of a model's folder is run"))
+    )
+    clear_cache_threshold: int = field(
+        default=0, metadata=rule(_only(0, "elasticd bounds MLX's cache where memory is short"))
+    )
+    hf_dataset: None = field(
+        default=None, metadata=rule(_nothing("name a folder of JSON lines as data"))
+    )
+    report_to: None = field(
+        default=None, metadata=rule(_nothing("elasticctl monitor and the logs show the figures"))
+    )
+    project_name: None = field(default=None, metadata=rule(_nothing("it belongs to report_to")))
+    lora_parameters: LoraParameters = field(default_factory=LoraParameters)
+    lr_schedule: Schedule | None = field(default=None)
+
+
+_MOVED: dict[str, tuple[KeyPath, object]] = {
+    "iters": (("train", "steps"), 1000),
+    "batch_size": (("batch", "global"), 4),
+    "seed": (("train", "seed"), 0),
+}
+"""Keys of mlx-lm's for which job.toml has a place, and their value if nobody says one."""
+_ACCUMULATION = "grad_accumulation_steps"
+_COUNTED = ("steps_per_report", "steps_per_eval", "save_every")
+"""Numbers of mlx-lm's iterations, of which each makes a part of a step where it accumulates."""
+_PARTS: dict[str, type[Any]] = {"lora_parameters": LoraParameters, "lr_schedule": Schedule}
+_NAMES = [item.name for item in dataclasses.fields(MlxLm)]
+
+
+@dataclass(frozen=True)
+class RecipeSettings:
+    kind: Kind = field(metadata=rule(one_of(Kind, later=("dpo",))))
+    config: MlxLm = field(metadata=rule(lambda value: value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; the keys that have been moved are not among them."""
+        config = {
+            name: value
+            for name, value in _plain(dataclasses.asdict(self.config)).items()
+            if value is not None
+        }
+        return {"kind": self.kind, "config": config}
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Files and folders of the job's folder that it names."""
+        config = self.config
+        named = (config.model, config.data, config.resume_adapter_file)
+        return tuple(name for name in named if name and not PurePosixPath(name).is_absolute())
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Files of the job's folder that it can't do without."""
+        config = self.config
+        files = (f"{config.model}/config.json", f"{config.data}/train.jsonl")
+        named = (*files, config.resume_adapter_file)
+        return tuple(name for name in named if name and not PurePosixPath(name).is_absolute())
+
+
+def is_config(path: Path) -> bool:
+    """Whether it is a file of mlx-lm's, to be submitted without a job.toml."""
+    return path.suffix in (".yaml", ".yml")
+
+
+def job_of(path: Path) -> Document:
+    """A job.toml that says no more than that this file of mlx-lm's is trained.
+
+    Raises:
+        ConfigError: it can't be read, or is no table of keys.
+    """
+    data, places = yaml_file.read(path)
+    name = re.sub("[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:41] or "mlx-lm"
+    found = {(*CONFIG, *below): place for below, place in places.items()}
+    recipe = {"kind": "mlx-lm", "config": data}
+    return Document(str(path), {"job": {"name": name}, "recipe": recipe}, found)
+
+
+def read_config_file(document: Document, folder: Path) -> None:
+    """Put the keys of the YAML file that ``recipe.config`` names in place of its name.
+
+    Raises:
+        ConfigError: it can't be read, or is no table of keys.
+    """
+    recipe = document.data.get("recipe")
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("config"), str):
+        return
+    try:
+        name = _path(recipe["config"])
+    except Wrong as wrong:
+        raise document.error(CONFIG, str(wrong)) from None
+    if not (folder / name).is_file():
+        raise document.error(CONFIG, f"there is no {show(name)}")
+    recipe["config"], places = yaml_file.read(folder / name)
+    document.places |= {(*CONFIG, *path): place for path, place in places.items()}
+
+
+def build(document: Document) -> RecipeSettings | None:
+    """What ``[recipe]`` says, if it is there; its counts are moved to [batch] and [train].
+
+    Raises:
+        ConfigError: a key is unknown or missing, a value wrong, or said twice and differently.
+    """
+    if "recipe" not in document.data:
+        return None
+    document.refuse_unknown(TABLE, ("kind", "config"))
+    table = document.table(TABLE)
+    if "kind" not in table:
+        raise document.error((*TABLE, "kind"), "is missing")
+    try:
+        kind = one_of(Kind, later=("dpo",))(table["kind"])
+    except Wrong as wrong:
+        raise document.error((*TABLE, "kind"), str(wrong)) from None
+    if isinstance(table.get("config"), str):
+        raise document.error(CONFIG, "must be a table here")
+    data: dict[str, Any] = dict(document.table(CONFIG))
+    document.refuse_unknown(CONFIG, (*_NAMES, *_MOVED, _ACCUMULATION))
+    # What is null in YAML has mlx-lm's own value.
+    data = {key: value for key, value in data.items() if value is not None}
+    _move(document, data)
+    parts = {name: data.pop(name) for name in _PARTS if name in data}
+    config = dataclasses.replace(document, data={"recipe": {"config": data}}).build(MlxLm, CONFIG)
+    for name, value in parts.items():
+        whole = dataclasses.replace(document, data={"recipe": {"config": {name: _said(value)}}})
+        config = dataclasses.replace(config, **{name: whole.build(_PARTS[name], (*CONFIG, name))})
+    _check(document, config)
+    assert kind == "mlx-lm"
+    return RecipeSettings("mlx-lm", config)
+
+
+def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> None:
+    """What it names in the job's folder must be there.
+
+    Raises:
+        ConfigError: naming what is not.
+    """
+    config = recipe.config
+    model = _inside(folder, config.model)
+    if model is not None and not (model / "config.json").is_file():
+        raise document.error(
+            (*CONFIG, "model"),
+            f"there is no model folder {show(config.model)} in the job's folder. Models are named"
+            " by folder so far, not by a hub's name: give the absolute path of one that every node"
+            " has",
+        )
+    data = _inside(folder, config.data)
+    if data is not None and not (data / "train.jsonl").is_file():
+        raise document.error(
+            (*CONFIG, "data"),
+            f"there is no {show(f'{config.data}/train.jsonl')} in the job's folder. Data are a"
+            " folder of train.jsonl, valid.jsonl and test.jsonl, not a hub's name",
+        )
+    if config.test and data is not None and not (data / "test.jsonl").is_file():
+        raise document.error((*CONFIG, "test"), f"there is no {show(f'{config.data}/test.jsonl')}")
+    start = _inside(folder, config.resume_adapter_file) if config.resume_adapter_file else None
+    if start is not None and not start.is_file():
+        raise document.error((*CONFIG, "resume_adapter_file"), f"there is no {show(start.name)}")
+
+
+def _inside(folder: Path, name: str) -> Path | None:
+    return None if PurePosixPath(name).is_absolute() else folder / name
+
+
+def _said(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def _move(document: Document, data: dict[str, Any]) -> None:
+    """Take counts out of ``data`` and put them where job.toml has them."""
+    most = integer(1, _MOST)
+    rules = {"iters": most, "batch_size": most, "seed": integer(0, 2**63 - 1), _ACCUMULATION: most}
+    said: dict[str, int] = {}
+    for key, check in rules.items():
+        if key in data:
+            try:
+                said[key] = int(str(check(data.pop(key))))
+            except Wrong as wrong:
+                raise document.error((*CONFIG, key), str(wrong)) from None
+    parts = said.get(_ACCUMULATION, 1)
+    for key, (path, usual) in _MOVED.items():
+        value = said.get(key)
+        if parts > 1 and key != "seed":
+            value = int(str(usual)) if value is None else value
+            value = value * parts if key == "batch_size" else value // parts
+            if not value:
+                message = f"must be at least {_ACCUMULATION} ({parts}), not {said[key]}"
+                raise document.error((*CONFIG, key), message)
+        _put(document, key, path, value, usual)
+    if parts > 1:
+        for key in _COUNTED:
+            usual = next(f.default for f in dataclasses.fields(MlxLm) if f.name == key)
+            count = data.get(key, usual)
+            data[key] = -(-count // parts) if type(count) is int else count
+    _put(document, "", ("batch", "micro"), None, 1)
+
+
+def _put(document: Document, key: str, path: KeyPath, value: int | None, usual: object) -> None:
+    table = dict(document.table(path[:1]))
+    there, place = table.get(path[1]), document.places.get(path)
+    if there is None:
+        table[path[1]] = usual if value is None else value
+        if value is not None and (written := document.places.get((*CONFIG, key))):
+            document.places[path] = written
+        document.data[path[0]] = table
+    elif value is not None and there != value:
+        assigned = place is not None and place.file.startswith("--set ")
+        if not assigned:
+            raise document.error(
+                (*CONFIG, key),
+                f"comes to {'.'.join(path)} = {value}, and job.toml says {show(there)}: say it in"
+                " one place",
+            )
+
+
+def _check(document: Document, config: MlxLm) -> None:
+    schedule = config.lr_schedule
+    if schedule is not None:
+        least, most = _SCHEDULES[schedule.name]
+        if not least <= len(schedule.arguments) <= most:
+            wanted = str(least) if least == most else f"{least} or {most}"
+            raise document.error(
+                (*CONFIG, "lr_schedule", "arguments"),
+                f"{schedule.name} takes {wanted} numbers, not {len(schedule.arguments)}",
+            )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value

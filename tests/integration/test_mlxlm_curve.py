@@ -1,0 +1,97 @@
+"""The recipe beside mlx-lm's own loop: the same model, batches and optimizer, one rank."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.recipes import mlxlm
+from elasticd.recipes.rows import RowOrder, RowStream, collate, read_rows
+from elasticd.settings import job
+from elasticd.settings.recipe import MlxLm
+from tests import tinylm
+
+pytestmark = [pytest.mark.process, pytest.mark.deep]
+
+STEPS = 40
+LORA = f"""\
+model: model
+data: data
+num_layers: -1
+lr_schedule: {{name: cosine_decay, arguments: [1e-3, {STEPS}], warmup: 5}}
+batch_size: 4
+iters: {STEPS}
+seed: 3
+steps_per_report: 1
+mask_prompt: true
+lora_parameters: {{rank: 4}}
+"""
+
+
+def test_the_loss_goes_where_mlx_lms_own_loop_lets_it_go(tmp_path: Path) -> None:
+    """Where that is right: it is given batches of rows of like length, in this order, and ends of
+    rows that leave out the target of padding that it counts besides."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path, LORA, tinylm.JOB.replace("micro = 2", "micro = 4"))
+    done = subprocess.run(
+        [sys.executable, "-m", "elasticd.recipes", job_file],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ours = [float(loss) for loss in re.findall(r"^step \d+: loss (\S+),", done.stdout, re.M)]
+    spec = job.load(job_file)
+    assert spec.recipe is not None
+    config = replace(spec.recipe.config, model=str(tmp_path / "model"), data=str(tmp_path / "data"))
+    theirs = _theirs(config, spec.train.seed, tmp_path / "theirs")
+    assert len(ours) == len(theirs) == STEPS
+    assert ours[-1] < ours[0] - 1
+    assert ours == pytest.approx(theirs, abs=2e-4)
+
+
+def _theirs(config: MlxLm, seed: int, folder: Path) -> list[float]:
+    import mlx.core as mx
+    from mlx_lm.tuner.trainer import TrainingArgs, train
+    from mlx_lm.utils import load
+
+    from elasticd.train.steps import randomness
+
+    randomness.seed_script(seed)
+    model, tokenizer = load(config.model, lazy=True)[:2]
+    mlxlm.prepare(model, config)
+    samples = read_rows(Path(config.data) / "train.jsonl", tokenizer, config).samples
+    stream = RowStream(samples, RowOrder.of(samples, 4, seed))
+
+    def batches(**_: Any) -> Iterator[Any]:
+        while True:
+            tokens, spans = collate(config.max_seq_length)([next(stream) for _ in range(4)])
+            yield tokens, spans - mx.array([[0, 1]])
+
+    losses: list[float] = []
+    callback: Any = types.SimpleNamespace(
+        on_train_loss_report=lambda told: losses.append(told["train_loss"]),
+        on_val_loss_report=lambda told: None,
+    )
+    folder.mkdir()
+    arguments = TrainingArgs(
+        batch_size=4,
+        iters=STEPS,
+        steps_per_report=1,
+        adapter_file=str(folder / "adapters.safetensors"),
+    )
+    train(
+        model=model,
+        optimizer=mlxlm.make_optimizer(config),
+        train_dataset=list(samples),
+        args=arguments,
+        iterate_batches=batches,
+        training_callback=callback,
+    )
+    return losses

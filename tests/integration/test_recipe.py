@@ -1,0 +1,122 @@
+"""A fine-tuning without a script, on real daemons: kills change no bit of what mlx-lm is given."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli.submit import prepare
+from tests import tinylm
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+STEPS = 90
+LORA = f"""\
+model: model
+data: data
+test: true
+num_layers: -1
+optimizer: adamw
+optimizer_config: {{adamw: {{weight_decay: 0.1}}}}
+lr_schedule: {{name: cosine_decay, arguments: [1e-3, {STEPS}], warmup: 10}}
+batch_size: 8
+iters: {STEPS}
+seed: 3
+steps_per_eval: 30
+save_every: 40
+mask_prompt: true
+lora_parameters: {{rank: 4, dropout: 0.1}}
+"""
+WRITTEN = ["0000040_adapters.safetensors", "0000080_adapters.safetensors"]
+WRITTEN += ["adapter_config.json", "adapters.safetensors", "best_adapters.safetensors"]
+
+
+def test_kills_change_no_bit_of_the_adapters(cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    job = cluster.client.submit(*prepare(job_file, ["world.max=3"]))
+    cluster.wait_step(job, 5)
+    assert cluster.kill_trainer(job, 0) is not None
+    status = cluster.wait_whole(job, 35)
+    cluster.kill_node(status["ranks"][1]["node"])
+    ended = cluster.wait_end(job)
+    assert ended["exact"] and ended["recoveries"] >= 2
+    out = tmp_path / "out"
+    cluster.command("outputs", job, "--out", out)
+    undisturbed = _alone(job_file)
+    for name in WRITTEN:
+        assert (out / name).read_bytes() == (undisturbed / name).read_bytes(), name
+    _generate(tmp_path / "tune" / "model", out)
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
+def test_a_job_goes_on_without_a_node_that_lacks_the_model(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """One path leads to another folder on each node of this machine: by a trainer's own clone."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    *have, lacks = cluster.nodes
+    for node in have:
+        shutil.copytree(tmp_path / "tune" / "model", cluster.home / node / "models" / "tiny")
+    here = "/proc/self/cwd/../../../models/tiny"  # clones/JOB/N lies in a node's home
+    job = cluster.client.submit(*prepare(job_file, [f"recipe.config.model={here}"]))
+    cluster.wait_end(job)
+    (left_out,) = cluster.kinds(job, "node_unfit")
+    assert left_out["node"] == lacks
+    assert left_out["reason"].endswith(f"the model folder {here} is not on this node")
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
+def test_a_node_with_other_data_is_left_out(cluster: Cluster, tmp_path: Path) -> None:
+    """One row of 37, the last, is different on it."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    for node in cluster.nodes:
+        shutil.copytree(tmp_path / "tune" / "data", cluster.home / node / "rows")
+    other = cluster.nodes[1]
+    tinylm.write_rows(
+        cluster.home / other / "rows" / "train.jsonl",
+        [*tinylm.completions(37, 37)[:-1], {"prompt": "one", "completion": "other"}],
+    )
+    here = "/proc/self/cwd/../../../rows"
+    words = [f"recipe.config.data={here}", "train.steps=20"]
+    job = cluster.client.submit(*prepare(job_file, words))
+    cluster.wait_end(job)
+    (left_out,) = cluster.kinds(job, "node_unfit")
+    assert left_out["node"] == other and "grain" in left_out["reason"]
+
+
+def test_a_model_that_no_node_has_fails_the_job(cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    job = cluster.client.submit(*prepare(job_file, ["recipe.config.model=/nowhere/model"]))
+    ended = cluster.wait_end(job, "failed")
+    assert "the model folder /nowhere/model is not on this node" in ended["reason"]
+
+
+def _alone(job_file: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "elasticd.recipes", job_file],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"step {STEPS}: loss" in done.stdout and "test loss" in done.stdout
+    return job_file.parent / "output"
+
+
+def _generate(model: Path, adapters: Path) -> None:
+    """mlx-lm takes the adapters, and they say something else than the model alone."""
+    import mlx.core as mx
+    from mlx_lm import generate
+    from mlx_lm.utils import load
+
+    tuned, tokenizer = load(str(model), adapter_path=str(adapters))[:2]
+    prompt = mx.array([tokenizer.encode("one two")])
+    assert not mx.allclose(tuned(prompt), load(str(model))[0](prompt), atol=1e-3).item()
+    assert isinstance(generate(tuned, tokenizer, prompt="one", max_tokens=1), str)

@@ -1,0 +1,169 @@
+"""The recipe's model, loss and files, beside mlx-lm's own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from elasticd.errors import UsageError
+from elasticd.recipes import mlxlm
+from elasticd.recipes.adapters import ADAPTERS, AdapterFolder
+from elasticd.recipes.rows import collate
+from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
+
+
+@pytest.fixture
+def model(model_folder: Path) -> Any:
+    from mlx_lm.utils import load
+
+    return load(str(model_folder))[0]
+
+
+def spec_of(config: MlxLm) -> JobSpec:
+    given = {"job": {"name": "a"}, "recipe": {"kind": "mlx-lm", "config": {"model": config.model}}}
+    return JobSpec.from_dict(given)
+
+
+def test_the_loss_is_mlx_lms_less_what_it_counts_of_the_padding(model: Any) -> None:
+    from mlx_lm.tuner.trainer import default_loss
+
+    rows = [(np.arange(1, n + 1, dtype=np.int32), offset) for n, offset in ((5, 0), (30, 9))]
+    tokens, spans = collate(2048)(rows)
+    mean, weight, _ = mlxlm.token_loss(model, tokens, spans)
+    right, count = default_loss(model, tokens, spans - mx.array([[0, 1]]))
+    assert weight.item() == count.item() == 4 + 21
+    assert mean.item() == pytest.approx(right.item(), rel=1e-6)
+    assert default_loss(model, tokens, spans)[1].item() == 27  # one target of padding a row
+
+
+def test_a_batch_that_is_masked_counts_nothing(model: Any) -> None:
+    from mlx_lm.tuner.trainer import default_loss
+
+    tokens, spans = collate(2048)([(np.arange(1, 6, dtype=np.int32), 5)])
+    mean, weight, _ = mlxlm.token_loss(model, tokens, spans)
+    assert (mean.item(), weight.item()) == (0, 0)
+    assert np.isnan(default_loss(model, tokens, mx.array([[9, 5]]))[0].item())
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora", "full"])
+def test_adapters_load_in_mlx_lm(
+    kind: str, model: Any, config: MlxLm, model_folder: Path, tmp_path: Path
+) -> None:
+    from mlx_lm import generate
+    from mlx_lm.utils import load
+
+    config = replace(config, fine_tune_type=kind, num_layers=1)  # type: ignore[arg-type]
+    mlxlm.prepare(model, config)
+    trained: Any = tree_flatten(model.trainable_parameters())
+    model.load_weights([(n, a + 0.01) for n, a in trained], strict=False)
+    folder = AdapterFolder(tmp_path / "out", model)
+    folder.write_config(spec_of(config), config)
+    folder.write(ADAPTERS)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["adapter_config.json", ADAPTERS]
+    again, tokenizer = load(str(model_folder), adapter_path=str(tmp_path / "out"))[:2]
+    prompt = mx.array([[1, 2, 3]])
+    model.eval()
+    assert mx.allclose(again(prompt), model(prompt), atol=1e-5).item()
+    assert not mx.allclose(again(prompt), load(str(model_folder))[0](prompt), atol=1e-5).item()
+    assert isinstance(generate(again, tokenizer, prompt="a", max_tokens=1), str)
+
+
+def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) -> None:
+    mlxlm.prepare(model, config)
+    folder = AdapterFolder(tmp_path, model)
+    name = "model.layers.0.self_attn.q_proj.lora_b"
+    model.load_weights([(name, mx.ones((8, 64)))], strict=False)
+    folder.write(ADAPTERS)
+    from mlx_lm.utils import load
+
+    other = load(config.model)[0]
+    mlxlm.prepare(other, replace(config, resume_adapter_file=str(tmp_path / ADAPTERS)))
+    found: Any = dict(tree_flatten(other.parameters()))
+    assert found[name].tolist() == mx.ones((8, 64)).tolist()
+    small = replace(config, lora_parameters=LoraParameters(rank=2))
+    with pytest.raises(UsageError, match="does not fit the model"):
+        mlxlm.prepare(
+            load(config.model)[0], replace(small, resume_adapter_file=str(tmp_path / ADAPTERS))
+        )
+
+
+def test_only_what_is_trained_is_reduced(model: Any, config: MlxLm) -> None:
+    mlxlm.prepare(model, replace(config, num_layers=1))
+    trained: Any = tree_flatten(model.trainable_parameters())
+    assert trained and all("layers.1." in name and "lora_" in name for name, _ in trained)
+    assert {array.dtype for _, array in trained} == {mx.float32}
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"num_layers": 3}, "num_layers = 3, and the model has 2; -1: all"),
+        ({"lora_parameters": LoraParameters(keys=("q",))}, "name no module"),
+        ({"resume_adapter_file": "/nowhere"}, "/nowhere can't be read"),
+    ],
+)
+def test_what_can_not_be_trained_is_refused(
+    change: dict[str, Any], error: str, model: Any, config: MlxLm
+) -> None:
+    with pytest.raises(UsageError, match=error):
+        mlxlm.prepare(model, replace(config, **change))
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "refused"),
+    [("full", 4, True), ("dora", 6, True), ("dora", 4, False), ("lora", 6, False)],
+)
+def test_quantised_models_are_refused_before_they_are_loaded(
+    kind: str, bits: int, refused: bool, config: MlxLm, tmp_path: Path
+) -> None:
+    said = {"quantization": {"group_size": 64, "bits": bits}}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    config = replace(config, model=str(tmp_path), fine_tune_type=kind)  # type: ignore[arg-type]
+    if not refused:
+        mlxlm.check_model(config)
+        return
+    with pytest.raises(UsageError, match="is quantised"):
+        mlxlm.check_model(config)
+
+
+def test_a_folder_that_is_not_here_is_named(config: MlxLm, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not on this node"):
+        mlxlm.check_model(replace(config, model=str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon", "sgd", "adafactor"])
+def test_optimizers_and_schedules_are_mlx_lms(name: Any, config: MlxLm) -> None:
+    schedule = Schedule("cosine_decay", (0.1, 10.0), warmup=4)
+    given = {"sgd": {"momentum": 0.5}}
+    config = replace(config, optimizer=name, lr_schedule=schedule, optimizer_config=given)
+    made = mlxlm.make_optimizer(config)
+    assert type(made).__name__.lower() == name
+    assert made.learning_rate.item() == 0
+    assert name != "sgd" or getattr(made, "momentum") == 0.5  # noqa: B009
+
+
+def test_layers_that_recompute_have_the_same_gradients(model_folder: Path, config: MlxLm) -> None:
+    from mlx.nn.utils import value_and_grad
+    from mlx_lm.utils import load
+
+    batch = collate(2048)([(np.arange(1, 20, dtype=np.int32), 0)])
+    found = []
+    for wanted in (False, True):
+        mx.random.seed(1)
+        model = load(str(model_folder))[0]
+        given = replace(config, grad_checkpoint=wanted, lora_parameters=LoraParameters(dropout=0.3))
+        mlxlm.prepare(model, given)
+        loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *batch)
+        flat: Any = tree_flatten(gradients)
+        found.append((loss.mean.item(), flat))
+    assert found[0][0] == found[1][0]
+    for (name, one), (_, other) in zip(found[0][1], found[1][1], strict=True):
+        assert mx.array_equal(one, other).item(), name

@@ -1,0 +1,139 @@
+"""Rows of JSON lines: formats and masks as mlx-lm has them, the order as it should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.errors import UsageError
+from elasticd.recipes.rows import RowOrder, RowStream, collate, read_rows, told
+from elasticd.settings.recipe import MlxLm
+from tests import tinylm
+
+CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "you"}]
+FORMATS: dict[str, dict[str, Any]] = {
+    "text": {"text": "some words"},
+    "completions": {"prompt": "two and two", "completion": "four"},
+    "chat": {"messages": CHAT},
+    "tools": {"messages": CHAT, "tools": [{"type": "function", "function": {"name": "f"}}]},
+}
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_are_what_mlx_lm_makes_of_them(
+    kind: str, mask: bool, tmp_path: Path, tokenizer: Any, config: MlxLm
+) -> None:
+    from mlx_lm.tuner.datasets import load_local_dataset
+
+    config = replace(config, mask_prompt=mask)
+    file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS[kind]] * 2)
+    if mask and kind == "text":
+        with pytest.raises(UsageError, match=r"train\.jsonl:1: Prompt masking not supported"):
+            read_rows(file, tokenizer, config)
+        return
+    theirs = load_local_dataset(tmp_path, tokenizer, config)[0]
+    tokens, offset = theirs.process(theirs[0])
+    for got, start in read_rows(file, tokenizer, config).samples:
+        assert (got.tolist(), start) == (tokens, offset)
+    assert (offset > 0) == mask
+
+
+def test_rows_that_train_nothing_are_left_out_and_named(
+    tmp_path: Path, tokenizer: Any, config: MlxLm
+) -> None:
+    long = {"prompt": "x" * 40, "completion": "y"}
+    file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS["completions"], long])
+    config = replace(config, mask_prompt=True, max_seq_length=30)
+    rows = read_rows(file, tokenizer, config)
+    assert len(rows.samples) == 1 and rows.untrained == (2,) and rows.cut == 1
+    first, second = told("train.jsonl", rows, 30)
+    assert "1 rows train nothing" in first and first.endswith("line 2")
+    assert "max_seq_length = 30" in second
+    with pytest.raises(UsageError, match="no row trains anything"):
+        read_rows(file, tokenizer, replace(config, max_seq_length=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "has no rows"),
+        ('{"text": "a"}\n\n{"text": "b"\n', "train.jsonl:3: is no JSON:"),
+        ('{"text": "a"}\n[1]\n', "train.jsonl:2: is no JSON object"),
+        (
+            '{"text": "a"}\n{"txt": "b"}\n',
+            "train.jsonl:2: this row can't be read: KeyError('text')",
+        ),
+        ('{"words": "a"}\n', "train.jsonl:1: Unsupported data format"),
+    ],
+)
+def test_wrong_files_are_named(
+    text: str, error: str, tmp_path: Path, tokenizer: Any, config: MlxLm
+) -> None:
+    (tmp_path / "train.jsonl").write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read_rows(tmp_path / "train.jsonl", tokenizer, config)
+    assert error in str(raised.value)
+
+
+def test_a_batch_is_as_wide_as_its_longest_row_needs() -> None:
+    rows = [(np.arange(1, n + 1, dtype=np.int32), n // 2) for n in (3, 40)]
+    tokens, spans = collate(2048)(rows)
+    assert tokens.shape == (2, 65) and spans.tolist() == [[1, 3], [20, 40]]
+    assert tokens[0].tolist() == [1, 2, 3] + [0] * 62
+    assert collate(40)(rows)[0].shape == (2, 40)
+
+
+LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 16), st.integers(0, 9))
+def test_each_epoch_has_each_row_once(lengths: list[int], batch: int, seed: int) -> None:
+    order = RowOrder(tuple(lengths), batch, seed)
+    for epoch in range(4):
+        assert sorted(order.epoch(epoch).tolist()) == list(range(len(lengths)))
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 5))
+def test_rows_of_a_batch_are_of_like_length(batch: int, batches: int, seed: int) -> None:
+    """Where the rows fill whole batches, no two batches' lengths overlap."""
+    lengths = tuple(32 * (n + 1) for n in range(batch * batches))
+    found = RowOrder(lengths, batch, seed).epoch(1).reshape(batches, batch)
+    assert sorted(sorted(row) for row in found.tolist()) == [
+        list(range(at * batch, (at + 1) * batch)) for at in range(batches)
+    ]
+
+
+def test_the_order_is_the_seeds() -> None:
+    lengths = tuple(np.random.default_rng(0).integers(1, 200, 50).tolist())
+    one, other = RowOrder(lengths, 4, 1), RowOrder(lengths, 4, 2)
+    assert one.epoch(0).tolist() == RowOrder(lengths, 4, 1).epoch(0).tolist()
+    assert one.epoch(0).tolist() != other.epoch(0).tolist()
+    together = [{frozenset(b) for b in one.epoch(e)[:48].reshape(-1, 4).tolist()} for e in (0, 2)]
+    assert together[0] != together[1]  # other rows meet in another epoch
+
+
+def test_a_stream_goes_on_where_its_state_was_taken() -> None:
+    samples = [(np.array([n], np.int32), 0) for n in range(7)]
+    order = RowOrder((1,) * 7, 2, 0)
+    stream = RowStream(samples, order)
+    for _ in range(9):
+        next(stream)
+    again = RowStream(samples, order)
+    again.load_state(stream.state())
+    assert [next(again) for _ in range(9)] == [next(stream) for _ in range(9)]
+
+
+def test_other_rows_have_another_order() -> None:
+    """One token of the last row is enough: so a node with other data shows it at the start."""
+    rows = [(np.full(5, n, np.int32), 0) for n in range(40)]
+    other = [*rows[:-1], (np.array([39, 39, 39, 39, 0], np.int32), 0)]
+    one, two = (RowOrder.of(r, 4, 1).epoch(0).tolist() for r in (rows, other))
+    assert one == RowOrder.of(rows, 4, 1).epoch(0).tolist()
+    assert one[:4] != two[:4] and one != RowOrder.of(rows, 4, 2).epoch(0).tolist()

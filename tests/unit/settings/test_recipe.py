@@ -1,0 +1,192 @@
+"""[recipe]: what is taken from mlx-lm's own files, and with which words it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elasticd import archive
+from elasticd.errors import ConfigError
+from elasticd.settings import job
+from elasticd.settings.job import JobSpec
+
+JOB = '[job]\nname = "a"\n[recipe]\nkind = "mlx-lm"\nconfig = "lora.yaml"\n'
+LORA = """\
+# as people have it
+model: model
+train: true
+batch_size: 8
+iters: 20
+seed: 3
+learning_rate: 1e-4
+resume_adapter_file: null
+lora_parameters:
+  rank: 4
+  scale: 16
+"""
+TABLE = JOB.replace(
+    'config = "lora.yaml"', 'config = { model = "model", iters = 20, learning_rate = 1e-4 }'
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model/config.json", "data/train.jsonl", "train.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}\n")
+    return tmp_path
+
+
+def load(lora: str = LORA, text: str = JOB, *overrides: str) -> JobSpec:
+    Path("lora.yaml").write_text(lora)
+    Path("job.toml").write_text(text)
+    return job.load(Path("job.toml"), overrides)
+
+
+def refusal(lora: str = LORA, text: str = JOB, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(lora, text, *overrides)
+    assert raised.value.exit_code == 2
+    return str(raised.value)
+
+
+def test_a_file_of_mlx_lm_is_a_job(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    spec = load()
+    assert spec.recipe is not None
+    config = spec.recipe.config
+    assert (spec.batch.global_, spec.batch.micro, spec.train.steps, spec.train.seed) == (
+        8,
+        1,
+        20,
+        3,
+    )
+    assert config.learning_rate == 1e-4 and config.resume_adapter_file is None
+    assert config.lora_parameters.rank == 4 and config.lora_parameters.dropout == 0.0
+
+
+def test_a_record_of_it_reads_the_same(folder: Path) -> None:
+    """A job's record has no file beside it. What --set has changed stays changed."""
+    pytest.importorskip("yaml")
+    spec = load(LORA, JOB, "train.steps=7", "recipe.config.lora_parameters.rank=2")
+    assert spec.train.steps == 7
+    assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_a_table_says_the_same_as_a_file(folder: Path) -> None:
+    spec = load(LORA, TABLE)
+    assert (spec.batch.global_, spec.train.steps) == (4, 20)
+    assert spec.recipe is not None and spec.recipe.config.learning_rate == 1e-4
+
+
+def test_accumulated_parts_are_one_step(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    spec = load(LORA + "grad_accumulation_steps: 4\nsteps_per_eval: 10\n")
+    assert spec.recipe is not None
+    assert (spec.batch.global_, spec.train.steps) == (32, 5)
+    assert spec.recipe.config.steps_per_eval == 3
+    assert JobSpec.from_dict(spec.to_dict()) == spec
+
+
+def test_both_may_say_the_same(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    assert load(LORA, JOB + "[batch]\nglobal = 8\nmicro = 2\n").batch.micro == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("num_layer: 1", 'recipe.config.num_layer: unknown key; did you mean "num_layers"?'),
+        ("num_layers: many", 'recipe.config.num_layers: must be a whole number, not "many"'),
+        ("fine_tune_type: lorra", 'recipe.config.fine_tune_type: must be "lora", "dora" or "full"'),
+        ("report_to: wandb", "recipe.config.report_to: is not supported: elasticctl monitor"),
+        ("hf_dataset: {path: a}", "recipe.config.hf_dataset: is not supported: name a folder"),
+        ("adapter_path: /a", "recipe.config.adapter_path: must be a folder below run.output_dir"),
+        ("data: other", 'recipe.config.data: there is no "other/train.jsonl" in the job\'s folder'),
+        ("test: true", 'recipe.config.test: there is no "data/test.jsonl"'),
+        ("lr_schedule: {name: cosine_decay, arguments: [1e-5]}",
+         "recipe.config.lr_schedule.arguments: cosine_decay takes 2 or 3 numbers, not 1"),
+        ("lr_schedule: {name: cosine, arguments: [1e-5]}", "recipe.config.lr_schedule.name: must"),
+        ("optimizer_config: {adam: {beta: 1}}", "recipe.config.optimizer_config.adam.beta: unkno"),
+        ("train: false", "train is there twice"),
+        ("lora_parameters: [", "expected the node content"),
+    ],
+)  # fmt: skip
+def test_wrong_lines_are_named(folder: Path, line: str, error: str) -> None:
+    pytest.importorskip("yaml")
+    at = 13 if line.endswith("[") else 12
+    assert refusal(f"{LORA}{line}\n").startswith(f"lora.yaml:{at}: {error}")
+
+
+@pytest.mark.parametrize(
+    ("edit", "error"),
+    [
+        (("rank: 4", "alpha: 4"), "lora.yaml:10: recipe.config.lora_parameters.alpha: unknown"),
+        (("train: true", "train: false"), "lora.yaml:3: recipe.config.train: false is not"),
+        (("model: model", "model: org/name"), "lora.yaml:2: recipe.config.model: there is no "),
+        (("model: model", "data: data"), "lora.yaml:1: recipe.config.model: is missing"),
+        (("iters: 20", "iters: 0"), "lora.yaml:5: recipe.config.iters: must be at least 1, not 0"),
+    ],
+)  # fmt: skip
+def test_wrong_edits_are_named(folder: Path, edit: tuple[str, str], error: str) -> None:
+    pytest.importorskip("yaml")
+    assert refusal(LORA.replace(*edit)).startswith(error)
+
+
+def test_what_is_said_twice_must_be_the_same(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    assert refusal(LORA, JOB + "[train]\nsteps = 9\n") == (
+        "lora.yaml:5: recipe.config.iters: comes to train.steps = 20, and job.toml says 9: say it"
+        " in one place"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (JOB.replace('"a"', '"a"\nentrypoint = "train.py"'), "job.toml:3: job.entrypoint: a job"),
+        (JOB.replace("mlx-lm", "mlxlm"), 'job.toml:4: recipe.kind: must be "mlx-lm" or "dpo", not'),
+        (JOB.replace("mlx-lm", "dpo"), 'job.toml:4: recipe.kind: "dpo" is not supported by this'),
+        (JOB.replace("lora.yaml", "x.yaml"), 'job.toml:5: recipe.config: there is no "x.yaml"'),
+        (JOB.replace("lora.yaml", "../x"), "job.toml:5: recipe.config: must be absolute or inside"),
+        (JOB.replace("config", "confg"), 'job.toml:5: recipe.confg: unknown key; did you mean'),
+        ('[job]\nname = "a"\n[batch]\nglobal = 1\nmicro = 1\n[train]\nsteps = 1\n',
+         "job.toml:1: job.entrypoint: is missing"),
+    ],
+)  # fmt: skip
+def test_wrong_recipes_are_refused(folder: Path, text: str, error: str) -> None:
+    pytest.importorskip("yaml")
+    assert refusal(LORA, text).startswith(error)
+
+
+def test_a_file_without_end_is_refused(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    bomb = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+    for one, other in zip("abcdef", "bcdefg", strict=True):
+        bomb += f"{other}: &{other} [{', '.join([f'*{one}'] * 10)}]\n"
+    assert "holds more than 10000 values" in refusal(bomb)
+
+
+def test_only_what_it_names_is_sent_of_a_bare_file(folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    load(LORA, TABLE)
+    _, packed = archive.of_job(Path("job.toml"), bare=True)
+    assert packed.files == 2
+    (folder / ".elasticdignore").write_text("data\n")
+    with pytest.raises(ConfigError, match="is not shipped"):
+        archive.of_job(Path("job.toml"))
+
+
+def test_a_file_of_mlx_lm_is_a_job_by_itself(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    (folder / "notes.txt").write_text("mine")
+    Path("My LoRA.yaml").write_text(LORA)
+    spec, packed = archive.of_job(Path("My LoRA.yaml"), ["train.steps=5"])
+    assert (spec.job.name, spec.train.steps, spec.batch.global_) == ("my-lora", 5, 8)
+    assert packed.files == 2  # the model's and the data's: not what else lies there
+    Path("lora.yml").write_text(LORA.replace("iters: 20", "itres: 20"))
+    with pytest.raises(ConfigError, match=r'lora\.yml:5: recipe\.config\.itres: .*"iters"'):
+        job.load(Path("lora.yml"))
