@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +121,8 @@ def _ask_at(
         raise OperationError(f"{address} does not let this node in: {_said(answer.reason)}")
     if not isinstance(answer, Admitted):
         raise ProtocolError("it answers nothing")
-    member = _member(answer, pem, key, node)
+    issuer_at = (address, *token.addresses)
+    member = _member(answer, pem, key, node, issuer_at)
     return Joined(member, address, own, answer.cluster, answer.partition)
 
 
@@ -144,13 +145,20 @@ def _pinned(shown: ShowAuthority, token: Token, certificate: bytes) -> bytes:
     return pem
 
 
-def _member(answer: Admitted, pem: bytes, key: bytes, node: NodeId) -> MemberPapers:
-    """Raises ProtocolError: what was sent is no member's."""
+def _member(
+    answer: Admitted, pem: bytes, key: bytes, node: NodeId, issuer_at: Sequence[str]
+) -> MemberPapers:
+    """``issuer_at``: where the issuer is, first the address that has just worked.
+
+    Raises:
+        ProtocolError: what was sent is no member's.
+    """
     try:
         certificate = authority.alone(answer.certificate)
-        for peer in answer.peers[:MOST_PEERS]:
+        peers = tuple(dict.fromkeys((*issuer_at, *answer.peers)))[:MOST_PEERS]
+        for peer in peers:
             split_address(peer)
-        member = MemberPapers(node, answer.secret, pem, certificate, key, answer.peers[:MOST_PEERS])
+        member = MemberPapers(node, answer.secret, pem, certificate, key, peers)
         authority.check(member)
     except (DamageError, ValueError) as error:
         raise ProtocolError(f"it sends what makes no member: {error}") from None

@@ -66,7 +66,9 @@ class TrustedMembers:
             home, credentials, settings.cluster, settings.partition,
             lambda: others.talk().peers.addresses(), others.ever,
         )  # fmt: skip
-        self.desk = RenewalDesk(home, credentials)
+        self.desk = RenewalDesk(
+            home, credentials, lambda node: others.talk().peers.address_of(node)
+        )
         self.expulsion = Expulsion(
             home, credentials,
             lambda: others.talk().peers.cut_off(),

@@ -50,7 +50,7 @@ class Admission:
     Attributes:
         home: where its papers are.
         cluster: its name, which a new member is told.
-        members: where members are now ("host:port"), this one first.
+        members: where members are now ("host:port"), this one first; each at all of its addresses.
         known: the ids of all nodes that there are, or were.
     """
 

@@ -126,9 +126,12 @@ class Peers:
         return sorted(node for node, peer in self._table.runs.items() if peer.announced)
 
     def addresses(self) -> list[str]:
-        """Where members are reached now: this node first, each as it wants."""
-        others = [self._table.address_of(node) for node in self.connected()]
-        return [self.me.address, *(address for address in others if address)]
+        """Where members are: of each, this node first, the address at which it is reached now;
+        behind those the others that they advertise."""
+        peers = [self._table.runs[node] for node in self.connected()]
+        first = [self.me.address, *(peer.address for peer in peers)]
+        every = (*first, *self.me.addresses, *(each for peer in peers for each in peer.addresses))
+        return list(dict.fromkeys(every))
 
     def address_of(self, node: NodeId) -> str | None:
         """Where a connected node answers; None for others."""

@@ -159,7 +159,7 @@ def test_join(ctl: Ctl, home: Path, host: Host) -> None:
     code, out, err = ctl("cluster", "join", token, "--home", home, "--node-id", "mac-2")
     assert code == 0
     member = papers.read(home)
-    assert (member.node, member.peers) == ("mac-2", (PEER,))
+    assert (member.node, member.peers) == ("mac-2", (host.address, PEER))
     assert member.cluster_id == host.member.cluster_id and founding.founder_of(home) is None
     settings = config.load(home)
     assert (settings.node_id, settings.cluster) == ("mac-2", CLUSTER)

@@ -76,7 +76,9 @@ def test_a_guest_becomes_a_member(host: Host, tmp_path: Path) -> None:
         member = joined.member
         authority.check(member)
         assert (member.node, member.secret) == (GUEST, host.member.secret)
-        assert (member.cluster_id, member.peers) == (host.member.cluster_id, (PEER,))
+        assert (member.cluster_id, member.peers) == (
+            host.member.cluster_id, (host.address, PEER),
+        )  # fmt: skip
         assert (joined.cluster, joined.partition, joined.issuer) == (
             CLUSTER, "available", host.address,
         )  # fmt: skip
@@ -295,7 +297,7 @@ def test_later_guests_are_told_of_earlier_ones(host: Host) -> None:
             {host.member.name_of(NodeId("a")): host.joined[NodeId("a")].serial}
         )
         last = await ask(token, node=NodeId("c"), listen="10.77.0.4:1")
-        assert last.member.peers == (PEER, "10.77.0.3:1")
+        assert last.member.peers == (host.address, PEER, "10.77.0.3:1")
 
     listening(host, test)
 

@@ -204,6 +204,8 @@ def test_a_peer_with_two_addresses_moves_when_one_dies(run: Run, how: str) -> No
                 await b.until_seen("up", "a", "boot-1")
                 await until(lambda: len(a.peers.paths_of(NodeId("b"))) == 2)
                 await until(lambda: a.peers.address_of(NodeId("b")) == first.address)
+                assert a.peers.addresses() == [a.address, first.address, own]
+                assert b.peers.addresses() == [b.address, a.address, first.address]
                 a.seen.clear()
                 if how == "silent":
                     first.silent = True
