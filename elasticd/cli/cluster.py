@@ -7,7 +7,7 @@ cryptography is loaded by the command that does: every other one should start qu
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.rules import Value
-from elasticd.shell.network import interfaces
+from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
 from elasticd.trust.issuing import Register
@@ -64,9 +64,9 @@ Listen = Annotated[
         "--listen",
         metavar="HOST:PORT",
         show_default=False,
-        help="Where its daemon listens for the others. Default: as elasticd.toml says, else at this"
-        " machine's address towards them, on port 7070 if that is free. 'join' takes :PORT, too: at"
-        " that address.",
+        help="Where its daemon listens for the others. Default: as elasticd.toml says, else"
+        " 0.0.0.0:7070, which is all of this machine's addresses; the daemon tells the others which"
+        " there are. 'join' takes :PORT, too.",
     ),
 ]
 
@@ -130,16 +130,17 @@ def init(
     where = _listen_of_first(folder, settings, listen)
     clusterhome.make(folder)
     settingsfile.change(folder, {"node_id": node, "listen": where})
+    at = ownaddresses.found(config.load(folder)).addresses
     member = papers.read(folder) if begun else founding.found(folder, node)
     if not options.json:
         say(f"made cluster {_short(member)}; this node is {node}, and lets others in")
-        say(f"it listens on {where} (elasticd.toml)")
+        say(_listens(where, at))
     runs = _begin_anew(folder)
     if options.json:
-        print_json(_told(folder, member, where, runs))
+        print_json(_told(folder, member, where, at, runs))
         return
-    if clusterhome.is_loopback(where):
-        warn(f"{where} is reached from this machine only: --listen names another address")
+    if all(map(clusterhome.is_loopback, at)):
+        warn(f"{at[0]} is reached from this machine only: --listen names another address")
     say(_then(folder, runs))
     say("to let another machine in: 'elasticctl cluster token'")
 
@@ -149,9 +150,9 @@ def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str
     if given is None and written and not papers.is_member(home):
         given = settings.listen
     if given is None:
-        host = clusterhome.first_host(interfaces.hosts())
-        given = f"{host}:{split_address(settings.listen)[1]}"
-    return clusterhome.checked_listen(given, settings)
+        port = split_address(settings.listen)[1]
+        given = clusterhome.listen_of_first(port, ownaddresses.hosts())
+    return clusterhome.checked_listen(given)
 
 
 @app.command(short_help="Print a token with which another machine joins.")
@@ -233,43 +234,47 @@ def join(
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
     if papers.is_member(folder) and not clusterhome.is_lone(folder, taken.pin):
-        member, issuer, said = _member_already(folder, taken, node), None, settings.listen
+        member, issuer = _member_already(folder, taken, node), None
     else:
-        member, issuer, said = _join(folder, settings, taken, node, listen)
+        member, issuer = _join(folder, settings, taken, node, listen)
+    settings = config.load(folder)
+    said, at = settings.listen, ownaddresses.found(settings).addresses
     if options.json:
         runs = _begin_anew(folder)
-        print_json({**_told(folder, member, said, runs), "already": issuer is None})
+        print_json({**_told(folder, member, said, at, runs), "already": issuer is None})
         return
     if issuer is None:
         say(f"{member.node} is a member of cluster {_short(member)} already")
     else:
         say(f"{node} joined cluster {_short(member)} by {issuer}")
-        say(f"it listens on {said} (elasticd.toml)", flush=True)
+        say(_listens(said, at), flush=True)
     say(_then(folder, _begin_anew(folder)))
 
 
 def _join(
     home: Path, settings: NodeConfig, taken: Token, node: NodeId, listen: str | None
-) -> tuple[MemberPapers, str, str]:
-    """The member, the address that took the token, and where the node is to listen."""
+) -> tuple[MemberPapers, str]:
+    """The member, and the address that took the token."""
     from elasticd.client import joining
 
     if listen is not None:
-        clusterhome.checked_listen(listen, settings, bare=True)
+        clusterhome.checked_listen(listen, bare=True)
     written = "listen" in settingsfile.keys_there(home)
     running = find_daemon(home) is not None
     clusterhome.make(home)
     key = joining.key_of(home)
 
+    listens = ""
+
     def where(host: str) -> str:
-        if listen is not None:
-            return host + listen if listen.startswith(":") else listen
-        return clusterhome.found_listen(
-            host, settings, written=written, running=running, free=clusterhome.free_port
+        nonlocal listens
+        listens = clusterhome.found_listen(
+            host, settings, listen, written=written, running=running, free=clusterhome.free_port
         )
+        return clusterhome.reached_at(listens, host, settings)
 
     joined = joining.ask(taken, key, node, where)
-    values: dict[str, Value] = {"node_id": node, "listen": joined.listen}
+    values: dict[str, Value] = {"node_id": node, "listen": listens}
     for name, agreed in (("cluster", joined.cluster), ("partition", joined.partition)):
         if (own := getattr(settings, name)) != agreed:
             warn(f"elasticd.toml: {name} = {own!r} becomes {agreed!r}, as on all of its nodes")
@@ -278,7 +283,7 @@ def _join(
     settingsfile.change(home, values)
     papers.write(home, joined.member)
     (home / joining.KEY_NAME).unlink(missing_ok=True)
-    return joined.member, joined.issuer, joined.listen
+    return joined.member, joined.issuer
 
 
 def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:
@@ -434,12 +439,21 @@ def _then(home: Path, runs: bool) -> str:
     return clusterhome.starting(home)
 
 
-def _told(home: Path, member: MemberPapers, listen: str, runs: bool) -> dict[str, Any]:
+def _listens(where: str, at: Sequence[str]) -> str:
+    """What was written of that, and what follows from it."""
+    text = f"it listens on {where} (elasticd.toml)"
+    return text if at == (where,) else f"{text}; others reach it at {', '.join(at)}"
+
+
+def _told(
+    home: Path, member: MemberPapers, listen: str, at: Sequence[str], runs: bool
+) -> dict[str, Any]:
     return {
         "cluster": member.cluster_id,
         "node": member.node,
         "home": str(home),
         "listen": listen,
+        "addresses": list(at),
         "running": runs,
     }
 

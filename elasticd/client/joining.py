@@ -55,13 +55,13 @@ class Joined:
 
     Attributes:
         issuer: the address that took the token.
-        listen: where this node is to listen.
+        told: where the others look for this node.
         cluster: the cluster's name, on which all agree, as on ``partition``.
     """
 
     member: MemberPapers
     issuer: str
-    listen: str
+    told: str
     cluster: str
     partition: str
 
@@ -85,11 +85,11 @@ def key_of(home: Path) -> bytes:
     return key
 
 
-def ask(token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]) -> Joined:
+def ask(token: Token, key: bytes, node: NodeId, found_at: Callable[[str], str]) -> Joined:
     """Have the owner of ``key`` become the member ``node``.
 
     Args:
-        listen: where it is to listen, of the address that it has towards the cluster.
+        found_at: where others are to look for it, of the address that it has towards the cluster.
 
     Raises:
         OperationError: it isn't let in, or none of the token's addresses answers as it should.
@@ -97,14 +97,14 @@ def ask(token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]) ->
     failures = []
     for address in token.addresses:
         try:
-            return _ask_at(address, token, key, node, listen)
+            return _ask_at(address, token, key, node, found_at)
         except (OSError, WrongEnd, ProtocolError) as error:
             failures.append(f"{address}: {_reason(error)}")
     raise OperationError(f"could not join: {'; '.join(failures)}")
 
 
 def _ask_at(
-    address: str, token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]
+    address: str, token: Token, key: bytes, node: NodeId, found_at: Callable[[str], str]
 ) -> Joined:
     with _connected(address) as line:
         shown = line.receive()
@@ -113,7 +113,7 @@ def _ask_at(
         if not isinstance(shown, ShowAuthority):
             raise ProtocolError("it shows no authority")
         pem = _pinned(shown, token, line.certificate)
-        own = listen(line.own_host)
+        own = found_at(line.own_host)
         asked = Join(token.secret, node, authority.request_of(key), own)
         line.send(asked)
         answer = line.receive()

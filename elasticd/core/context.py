@@ -219,6 +219,13 @@ class Context:
         self.counter += 1
         return Tag(self.counter, self.me, self.nonce())
 
+    def learn(self, node: NodeId, paths: tuple[Path, ...]) -> None:
+        """How a node is reached now; of this one the addresses that it has, if there are any."""
+        if node != self.me:
+            self.reach.learn(node, paths)
+        elif paths:
+            self.reach.hosts = tuple(path.host for path in paths)
+
     def mind_the_absent(self) -> None:
         """Trainers that are cut off may run on for a while."""
         self.departures.quiet_at = self.now + self.timing.outlive_seconds

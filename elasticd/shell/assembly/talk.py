@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 import structlog
@@ -162,6 +163,8 @@ class Talk:
         match ASIDE.decode(frame):
             case NodeInfo() as info:
                 self.infos[node] = info
+                if info.addresses:
+                    self.peers.is_at(node, info.addresses)
                 self.trusted.met()
             case HaveEvents(vector, after):
                 batches = self.events.missing(vector, after)
@@ -190,6 +193,13 @@ class Talk:
             self._tell(node, TakeEvents(tuple(batch), more))
             if more:
                 return
+
+    def moved(self, addresses: tuple[str, ...]) -> None:
+        """This node is to be found at these addresses now, best first."""
+        self.peers.moved(addresses)
+        own = replace(self.infos[self._me], address=addresses[0], addresses=addresses)
+        self.infos[self._me] = own
+        self.tell_all(own)
 
     def tell_what_it_is(self) -> None:
         """This node is not what it was before."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,7 +19,13 @@ from elasticd.settings.config import split_address
 from elasticd.shell.network import transfer
 from elasticd.shell.network.credentials import reason_of
 from elasticd.shell.network.gate import Gate
-from elasticd.shell.network.hello import HELLO_BYTES, HELLO_SECONDS, Hello, Refused
+from elasticd.shell.network.hello import (
+    ADDRESSES_OF_ONE,
+    HELLO_BYTES,
+    HELLO_SECONDS,
+    Hello,
+    Refused,
+)
 from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
@@ -120,13 +127,19 @@ class Dialler:
         if (known := self.dials.get(address)) is not None:
             known.learned = True
 
-    def learn(self, hello: Hello) -> None:
+    def learn_from(self, hello: Hello) -> None:
+        """Raises ProtocolError: as :meth:`learn`."""
+        self.learn(hello.addresses)
+
+    def learn(self, addresses: Sequence[str]) -> None:
         """Dial where a daemon says that it is to be found.
 
         Raises:
-            ProtocolError: it gives what is no address.
+            ProtocolError: it gives what is no address, or too many.
         """
-        for address in hello.addresses:
+        if len(addresses) > ADDRESSES_OF_ONE + 1:  # a hello's own may be beside its list
+            raise ProtocolError("it gives no list of addresses")
+        for address in addresses:
             try:
                 split_address(address)
             except ValueError as error:
@@ -222,7 +235,7 @@ class Dialler:
             raise Refused("it takes no certificate of before all were renewed, as this node's is")
         hello = self.gate.check(first, member)
         if hello.node != self.gate.me.node:
-            self.learn(hello)
+            self.learn(hello.addresses)
         return hello
 
     async def _hold(self, dial: Dial, answered: Answered, replacing: _Replacing) -> None:

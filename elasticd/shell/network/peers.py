@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from elasticd.core.words.records import Path
@@ -54,7 +55,7 @@ class Peers:
         self._table = PeerTable(call, self._tasks, self._measure)
         self._bulk = Bulk(self._gate, call.serve, self._table.address_of)
         self._dialler = Dialler(self._gate, self._table, self._tasks)
-        learn = self._dialler.learn
+        learn = self._dialler.learn_from
         self._acceptor = Acceptor(
             self._gate, self._table, self._bulk, self._tasks, learn, admit, renew
         )
@@ -132,6 +133,25 @@ class Peers:
         first = [self.me.address, *(peer.address for peer in peers)]
         every = (*first, *self.me.addresses, *(each for peer in peers for each in peer.addresses))
         return list(dict.fromkeys(every))
+
+    def moved(self, addresses: tuple[str, ...]) -> None:
+        """This daemon is to be found at these addresses from now on. It listens there already."""
+        self._gate.me = replace(self._gate.me, address=addresses[0], addresses=addresses)
+
+    def is_at(self, node: NodeId, addresses: tuple[str, ...]) -> None:
+        """A connected node says at which addresses it is now, best first.
+
+        Raises:
+            ProtocolError: these are no addresses, or too many.
+        """
+        peer = self._table.announced(node)
+        if peer is None or addresses == peer.addresses:
+            return
+        self._dialler.learn(addresses)
+        peer.addresses = addresses
+        self._table.choose(peer)
+        if len(addresses) > 1:
+            self._tasks.start(self._measure(peer))
 
     def address_of(self, node: NodeId) -> str | None:
         """Where a connected node answers; None for others."""

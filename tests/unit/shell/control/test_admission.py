@@ -83,7 +83,7 @@ def test_a_guest_becomes_a_member(host: Host, tmp_path: Path) -> None:
             CLUSTER, "available", host.address,
         )  # fmt: skip
         assert host.joined[GUEST].serial == authority.issued(member.certificate).serial
-        assert host.joined[GUEST].address == joined.listen
+        assert host.joined[GUEST].address == joined.told
         assert [len(each.keys) for each in host.tokens] == [1]
         assert papers.is_private(host.home)
         # The two ends now take each other for members.

@@ -225,6 +225,32 @@ def test_a_peer_with_two_addresses_moves_when_one_dies(run: Run, how: str) -> No
     run(main())
 
 
+def test_a_peer_says_where_else_it_is_and_where_no_more(run: Run) -> None:
+    async def main() -> None:
+        own = free_address()
+        async with Cable(own) as second:
+            b = Daemon("b", own=own)
+            a = Daemon("a", b.address)
+            async with running(a, b):
+                await a.until_seen("up", "b", "boot-1")
+                node, both = NodeId("b"), (second.address, own)
+                b.peers.moved(both)
+                assert b.peers.addresses()[0] == second.address
+                a.peers.is_at(node, both)
+                await a.until_seen("moved", "b", second.address)
+                await until(lambda: [p.healthy for p in a.peers.paths_of(node)] == [True, True])
+                a.peers.is_at(node, (own,))
+                await a.until_seen("moved", "b", own)
+                assert len(a.peers.paths_of(node)) == 1
+                for wrong in (("nowhere",), tuple(f"10.0.0.1:{n}" for n in range(1, 20))):
+                    with pytest.raises(ProtocolError):
+                        a.peers.is_at(node, wrong)
+                a.peers.is_at(NodeId("nobody"), both)
+                assert ("down", "b", "boot-1") not in a.seen
+
+    run(main())
+
+
 def test_a_peer_that_answers_on_the_wrong_connection_is_disconnected(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
