@@ -155,10 +155,13 @@ def _member(
     """
     try:
         certificate = authority.alone(answer.certificate)
-        peers = tuple(dict.fromkeys((*issuer_at, *answer.peers)))[:MOST_PEERS]
-        for peer in peers:
-            split_address(peer)
-        member = MemberPapers(node, answer.secret, pem, certificate, key, peers)
+        others = (each for each in answer.peers[1:] if each not in issuer_at)
+        peers = tuple(dict.fromkeys((issuer_at[0], *others)))[:MOST_PEERS]
+        known = dict.fromkeys((*issuer_at, *answer.peers[:1], *answer.more))
+        more = tuple(each for each in known if each not in peers)[:MOST_PEERS]
+        for each in (*peers, *more):
+            split_address(each)
+        member = MemberPapers(node, answer.secret, pem, certificate, key, peers, more)
         authority.check(member)
     except (DamageError, ValueError) as error:
         raise ProtocolError(f"it sends what makes no member: {error}") from None

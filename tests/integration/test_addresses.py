@@ -83,3 +83,20 @@ def test_an_address_that_comes_is_used_and_one_that_goes_is_left(
         status = net.wait_end(job)
         assert (status["digest"], status["lost_steps"]) == (expected, 0), net.report("bits", job)
         assert net.view() == view, net.report("another view", job)
+
+
+def test_a_node_whose_only_address_changes_is_found_again(kernels: Path, tmp_path: Path) -> None:
+    net = FindsItself(tmp_path, 3, kernels)
+    moving, other = net.nodes[1], "10.213.7.101"
+    with net:
+        job = net.submit("high.py", job__args=["--pace-seconds", "0.3"])
+        net.wait_whole(job, 2)
+
+        net.take_address(moving, net.host(moving))
+        net.give_address(moving, other)
+
+        here = {node: [net.host(node)] for node in net.nodes}
+        net.wait_known(here | {moving: [other]})
+        net.wait_view(net.nodes)
+        net.hurry(job)
+        assert net.wait_end(job)["state"] == "finished", net.report("its end", job)

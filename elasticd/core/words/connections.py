@@ -119,6 +119,8 @@ class NodeInfo:
     addresses: tuple[str, ...] = ()
     """All that it advertises now, best first: they may change while it runs. Empty: it is of a
     version that doesn't say."""
+    others: tuple[str, ...] = ()
+    """Once connected: where it reaches others, since two may not know of each other's moves."""
 
 
 @dataclass(frozen=True, slots=True)

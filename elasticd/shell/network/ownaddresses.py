@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import psutil
 import structlog
 
 from elasticd.core.words.records import Path
@@ -21,15 +22,27 @@ from elasticd.types import NodeId
 EVERYWHERE = "0.0.0.0"
 ALONE = "127.0.0.1"
 LOOK_SECONDS = 5.0
+LOOKS = 2
+"""For so many looks an address has to be there, or to be missing, before the others are told."""
+MOST_LOOKS = 64
+"""... and for so many at most if it has come and gone often: five minutes."""
+FORGIVEN_LOOKS = 720
+"""After so many looks without a change, an hour, that is forgotten."""
+MOST_REMEMBERED = 64
 MOST = 8
 """More addresses than this are not told."""
 
 log = structlog.get_logger(__name__)
 
 
+def listens_everywhere(settings: NodeConfig) -> bool:
+    """Whether whoever reaches this machine reaches the daemon."""
+    return split_address(settings.listen)[0] == EVERYWHERE
+
+
 def are_found(settings: NodeConfig) -> bool:
     """Whether the daemon has to find where it can be reached."""
-    return not settings.advertise and split_address(settings.listen)[0] == EVERYWHERE
+    return not settings.advertise and listens_everywhere(settings)
 
 
 @dataclass(slots=True)
@@ -91,7 +104,8 @@ def as_paths(me: NodeId, hosts: Sequence[str]) -> tuple[Path, ...]:
 
 @dataclass(slots=True)
 class AddressWatch:
-    """Follows the addresses of this machine while the daemon runs.
+    """Follows the addresses of this machine while the daemon runs. One that comes and goes again
+    and again has to be there longer each time, as all others are told of each change.
 
     Attributes:
         told: what the others know.
@@ -102,28 +116,51 @@ class AddressWatch:
     told: tuple[str, ...]
     changed: Callable[[tuple[str, ...]], None]
     look: Callable[[Sequence[str]], tuple[str, ...]]
-    _last: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._last = self.told
+    _looks: dict[str, int] = field(default_factory=dict)
+    """For how many looks an address has been there that was not told, or the other way round."""
+    _went: dict[str, int] = field(default_factory=dict)
+    """How often each has gone of late."""
+    _quiet: int = 0
+    """Looks since the last change."""
 
     async def rounds(self) -> None:
         """Look again and again. What fails is logged: the next look may do better."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                self.seen(await asyncio.to_thread(self.look, self.told))
-            except Exception:
-                log.exception("this machine's addresses could not be followed")
+                found = await asyncio.to_thread(self.look, self.told)
+            except (OSError, ValueError, psutil.Error) as error:
+                log.warning("this machine's addresses can't be seen now", reason=str(error))
+            else:
+                self.seen(found)
 
     def seen(self, found: tuple[str, ...]) -> None:
-        """What comes has to be there twice, and what goes to be missing twice. Who has no address
-        has nobody to tell it to."""
-        last, self._last = self._last, found
-        if not found:
+        """What comes has to be there for some looks, and what goes to be missing. Who has no
+        address has nobody to tell it to."""
+        told = self.told
+        differ = sorted(set(found).symmetric_difference(told))
+        self._looks = {host: self._looks.get(host, 0) + 1 for host in differ}
+        self._quiet += 1
+        if self._quiet >= FORGIVEN_LOOKS:
+            self._went.clear()
+        lost = not set(found).intersection(told)
+        now = [host for host in found if host in told or self._has_come(host, lost=lost)]
+        now += [host for host in told if host in self._looks and self._looks[host] < LOOKS]
+        if not found or not now or set(now) == set(told):
             return
-        now = [host for host in found if host in self.told or host in last]
-        now += [host for host in self.told if host not in found and host in last]
-        if set(now) != set(self.told) and now:
-            self.told = tuple(now)
-            self.changed(self.told)
+        self._remember_gone(set(told).difference(now))
+        for host in set(told).symmetric_difference(now):
+            del self._looks[host]
+        self.told, self._quiet = tuple(now), 0
+        self.changed(self.told)
+
+    def _has_come(self, host: str, *, lost: bool) -> bool:
+        """``lost``: none of those is there that the others know."""
+        needed = LOOKS if lost else min(LOOKS << self._went.get(host, 0), MOST_LOOKS)
+        return self._looks[host] >= needed
+
+    def _remember_gone(self, hosts: set[str]) -> None:
+        for host in sorted(hosts):
+            self._went[host] = min(self._went.pop(host, 0) + 1, MOST_LOOKS)
+        while len(self._went) > MOST_REMEMBERED:
+            del self._went[next(iter(self._went))]

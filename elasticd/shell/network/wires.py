@@ -128,9 +128,25 @@ class PeerRun:
     announced_at: float = inf
     settled: bool = False
     """It is connected for so long that whichever address is not is dead."""
+    fresh: frozenset[str] = frozenset()
+    """Addresses that it has told of at ``fresh_at``: they may not have answered yet."""
+    fresh_at: float = -inf
+    measuring: asyncio.Task[None] | None = None
     told: tuple[tuple[str, bool, float], ...] = ()
     known: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def moved(self, addresses: tuple[str, ...], now: float) -> None:
+        """It advertises these now."""
+        self.fresh, self.fresh_at = frozenset(addresses).difference(self.addresses), now
+        self.addresses = addresses
+        self.speeds = {each: self.speeds[each] for each in addresses if each in self.speeds}
+
+    def settle(self, now: float) -> None:
+        """Time has passed: what has not answered by now is dead."""
+        self.settled = now - self.announced_at >= SETTLE_SECONDS
+        if now - self.fresh_at >= SETTLE_SECONDS:
+            self.fresh = frozenset()
 
     def choose(self) -> bool:
         """Take the first address by the peer's wish that is well. True if that is another one."""
@@ -162,7 +178,7 @@ class PeerRun:
             host = address.rpartition(":")[0]
             if wire is None:
                 # At first it may only not have answered yet: nothing is known of it then.
-                if self.settled:
+                if self.settled and address not in self.fresh:
                     found.append(Path(self.node, host, False))
             else:
                 trip, speed = wire.round_trip_seconds, self.speeds.get(address, 0.0)

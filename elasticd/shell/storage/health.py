@@ -18,6 +18,7 @@ from elasticd.errors import DamageError, ElasticdError, StateError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.ownhome import account_name
+from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.homefolders import misplaced
@@ -100,9 +101,22 @@ def _refused(home: Path, start: str) -> Iterator[HomeFinding]:
 
 def _settings(home: Path) -> Iterator[HomeFinding]:
     try:
-        config.load(home)
+        settings = config.load(home)
     except ElasticdError as error:
         yield HomeFinding(home / config.FILE_NAME, str(error), "Mend what is named there")
+        return
+    if not ownaddresses.listens_everywhere(settings):
+        return
+    at = ", ".join(ownaddresses.found(settings).addresses)
+    yield HomeFinding(
+        home / config.FILE_NAME,
+        f"listen = {settings.listen!r}: the daemon listens on all networks of this machine, and"
+        f" takes members of its cluster only. The others are told {at}, and rings may use each of"
+        " these, unencrypted",
+        "Nothing has to be done. To keep to one network:"
+        f" {quoted(of_home('configure --listen HOST:PORT', home))}",
+        wrong=False,
+    )
 
 
 def _membership(home: Path) -> Iterator[HomeFinding]:

@@ -6,6 +6,7 @@ node.key        its private key
 member.json     the node's id, and the secret that all members share
 revoked.json    members that were put out
 renewal.json    which certificates are old
+addresses.json  where the others were last (whereabouts.py)
 renewing.key    while the node renews its certificate: its next key
 renewing.pem    ... and the certificate for that, until both have their places
 authority.key   only where the cluster was made: with it members are made
@@ -77,7 +78,8 @@ def _read(home: Path) -> MemberPapers:
         authority = (folder / AUTHORITY).read_bytes()
         own, key = certificate.read_bytes(), key_file.read_bytes()
         secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
-        member = MemberPapers(NodeId(str(said["node"])), secret, authority, own, key, peers)
+        more = tuple(map(str, said.get("more", ())))
+        member = MemberPapers(NodeId(str(said["node"])), secret, authority, own, key, peers, more)
         prove(member, certificate, key_file)
     except FileNotFoundError as error:
         raise _damaged(folder, f"{error.filename}: {error.strerror}") from None
@@ -136,7 +138,12 @@ def write(home: Path, member: MemberPapers, authority_key: bytes | None = None) 
     Raises:
         OSError: the disk is full or broken; nothing has changed.
     """
-    said = {"node": member.node, "secret": member.secret.hex(), "peers": list(member.peers)}
+    said = {
+        "node": member.node,
+        "secret": member.secret.hex(),
+        "peers": list(member.peers),
+        "more": list(member.more),
+    }
     files = {
         AUTHORITY: member.authority,
         NODE: member.certificate,

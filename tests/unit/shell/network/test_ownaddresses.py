@@ -12,7 +12,9 @@ from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.interfaces import Kind
 from elasticd.shell.network.ownaddresses import (
     ALONE,
+    FORGIVEN_LOOKS,
     MOST,
+    MOST_REMEMBERED,
     AddressWatch,
     KnownHardware,
     OwnHosts,
@@ -101,6 +103,50 @@ def test_what_the_others_are_told(
     for found in looks:
         watch.seen(found)
     assert heard == told
+
+
+def changes(watch: AddressWatch, *looks: tuple[str, ...]) -> int:
+    """How many of these looks the others are told of."""
+    count = 0
+    for found in looks:
+        before = watch.told
+        watch.seen(found)
+        count += watch.told != before
+    return count
+
+
+def test_who_comes_and_goes_again_and_again_has_to_be_there_longer() -> None:
+    watch = AddressWatch((A,), lambda hosts: None, lambda known: ())
+    come, gone = (A, B), (A,)
+    there = []
+    for _ in range(8):
+        there.append(0)
+        while watch.told != come:
+            watch.seen(come)
+            there[-1] += 1
+        assert changes(watch, gone, gone) == 1
+    assert there == [2, 4, 8, 16, 32, 64, 64, 64]
+    assert changes(watch, *[come, come, come, gone] * 100) == 0, "it never stays"
+    assert changes(watch, (A, C), (A, C)) == 1, "that is another one"
+    assert changes(watch, (A, C), (A, B, C), (A, B, C)) == 0
+    for _ in range(FORGIVEN_LOOKS):
+        watch.seen((A, C))
+    assert changes(watch, (A, B, C), (A, B, C)) == 1
+
+
+def test_the_only_address_that_there_is_is_told_at_once() -> None:
+    watch = AddressWatch((A,), lambda hosts: None, lambda known: ())
+    for _ in range(5):
+        assert changes(watch, (B,), (B,)) == 1 and watch.told == (B,)
+        assert changes(watch, (A,), (A,)) == 1 and watch.told == (A,)
+
+
+def test_what_is_remembered_of_those_that_went_has_an_end() -> None:
+    watch = AddressWatch((A,), lambda hosts: None, lambda known: ())
+    for number in range(2 * MOST_REMEMBERED):
+        host = f"10.1.0.{number}"
+        assert changes(watch, (A, host), (A, host), (A,), (A,)) == 2
+    assert len(watch._went) == MOST_REMEMBERED
 
 
 def test_who_had_no_network_at_first() -> None:

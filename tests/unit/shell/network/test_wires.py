@@ -120,3 +120,15 @@ def test_the_first_address_that_is_well_is_taken() -> None:
     peer.settled = True
     assert [(p.host, p.healthy) for p in peer.paths()] == [("x", False), ("y", False)]
     assert peer.choose() and peer.active is x
+
+
+def test_an_address_that_is_told_of_may_not_have_answered_yet() -> None:
+    peer = PeerRun(NodeId("b"), "b1", "x:1", ("x:1", "z:1"), announced_at=0.0)
+    peer.wires["x:1"] = wire("x:1")
+    peer.speeds = {"x:1": 1.0, "z:1": 2.0}
+    peer.settle(10.0)
+    peer.moved(("y:1", "x:1"), 10.0)
+    assert peer.speeds == {"x:1": 1.0}, "what has gone is measured again when it is back"
+    for now, known in ((11.0, ["x"]), (12.0, ["y", "x"])):
+        peer.settle(now)
+        assert [path.host for path in peer.paths()] == known
