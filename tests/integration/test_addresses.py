@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from elasticd.core.words.requests import ShowStatus
+from elasticd.shell.storage import whereabouts
+from elasticd.types import NodeId
 from tests.integration.netns import DAEMON_PORT, NetCluster, why_not
 
 pytestmark = [
@@ -85,6 +87,7 @@ def test_an_address_that_comes_is_used_and_one_that_goes_is_left(
         assert net.view() == view, net.report("another view", job)
 
 
+@pytest.mark.deep
 def test_a_node_whose_only_address_changes_is_found_again(kernels: Path, tmp_path: Path) -> None:
     net = FindsItself(tmp_path, 3, kernels)
     moving, other = net.nodes[1], "10.213.7.101"
@@ -100,3 +103,29 @@ def test_a_node_whose_only_address_changes_is_found_again(kernels: Path, tmp_pat
         net.wait_view(net.nodes)
         net.hurry(job)
         assert net.wait_end(job)["state"] == "finished", net.report("its end", job)
+
+
+@pytest.mark.deep
+def test_nodes_that_were_all_off_and_moved_meet_where_one_was_last(
+    kernels: Path, tmp_path: Path
+) -> None:
+    net = FindsItself(tmp_path, 3, kernels)
+    other = {node: f"10.213.7.10{number}" for number, node in enumerate(net.nodes)}
+    first, stays, last = net.nodes
+
+    def move(node: str) -> None:
+        net.take_address(node, net.host(node))
+        net.give_address(node, other[node])
+
+    with net:
+        move(stays)
+        net.wait_known({node: [net.host(node)] for node in net.nodes} | {stays: [other[stays]]})
+        net.wait_for("all to have noted that", lambda: all(
+            other[stays] in whereabouts.read(net.home / node).get(NodeId(stays), [""])[0]
+            for node in (first, last)
+        ))  # fmt: skip
+        net.kill_nodes(net.nodes)
+        for node in (first, last):
+            move(node)
+        net.revive()
+        net.wait_known({node: [other[node]] for node in net.nodes})
