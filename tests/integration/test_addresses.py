@@ -101,6 +101,7 @@ def test_a_node_whose_only_address_changes_is_found_again(kernels: Path, tmp_pat
         here = {node: [net.host(node)] for node in net.nodes}
         net.wait_known(here | {moving: [other]})
         net.wait_view(net.nodes)
+        net.wait_for("a world of all", lambda: len(net.status(job)["ranks"]) == len(net.nodes))
         net.hurry(job)
         assert net.wait_end(job)["state"] == "finished", net.report("its end", job)
 
