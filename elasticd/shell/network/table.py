@@ -75,8 +75,7 @@ class PeerTable:
         """A connection was added: with one in each direction it is connected."""
         if peer.announced or not peer.wires or not peer.incoming:
             return
-        peer.announced, peer.announced_at = True, asyncio.get_running_loop().time()
-        peer.known.set()
+        peer.announce(asyncio.get_running_loop().time())
         log.info("peer connected", node=peer.node, address=peer.address)
         self.call.connected(peer.node, peer.boot, peer.address)
         self.choose(peer)
