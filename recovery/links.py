@@ -13,6 +13,8 @@ from itertools import combinations
 
 from elasticd.types import NodeId
 
+ANY_HOST = "*"
+"""Stands for whichever address a node is reached at."""
 _MOST_STEPS = 20_000
 """Of the search for an order; a ring of more nodes than this can try has many good orders."""
 
@@ -56,7 +58,9 @@ def choose(
     """Route a ring over ``members``, which stay in their order wherever that is possible.
 
     ``hosts``: each member's addresses, the one that it prefers first. What was never measured is
-    taken for good. A world of one has no ring and keeps its first host.
+    taken for good where no other address is known to work. A way at :data:`ANY_HOST` that is not
+    healthy says that nothing is heard of the target, at whichever address. A world of one has no
+    ring and keeps its first host.
     """
     known: dict[tuple[NodeId, NodeId], dict[str, Way]] = {}
     for way in ways:
@@ -119,9 +123,11 @@ def _best(
     if back and tried and not any(way.healthy for way in back.values()):
         return None
     ways = known.get((left, right), {})
-    well = [
-        w for host in hosts[right] if (w := ways.get(host, Way(left, right, host, True))).healthy
-    ]
+    works = [ways[host] for host in hosts[right] if host in ways and ways[host].healthy]
+    untried = [Way(left, right, host, True) for host in hosts[right] if host not in ways]
+    well = works or untried
+    if not works and ANY_HOST in ways and not ways[ANY_HOST].healthy:
+        well = untried[1:]  # the first one is in use while nothing is heard
     if not well:
         return None
     slow = too_slow([(way.host, way.bytes_per_second) for way in well])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.localhomes import begun_anew, is_local
-from elasticd.shell.network import interfaces
+from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
 from elasticd.trust.issuing import Register
@@ -64,9 +64,9 @@ Listen = Annotated[
         "--listen",
         metavar="HOST:PORT",
         show_default=False,
-        help="Where its daemon listens for the others. Default: as elasticd.toml says, else at this"
-        " machine's address towards them, on port 7070 if that is free. 'join' takes :PORT, too: at"
-        " that address.",
+        help="Where its daemon listens for the others. Default: as elasticd.toml says, else"
+        " 0.0.0.0:7070, which is all of this machine's addresses; the daemon tells the others which"
+        " there are. 'join' takes :PORT, too.",
     ),
 ]
 
@@ -141,16 +141,17 @@ def init(
     where = _listen_of_first(folder, settings, listen)
     clusterhome.make(folder)
     settingsfile.change(folder, {"node_id": node, "listen": where})
+    at = ownaddresses.found(config.load(folder)).addresses
     member = papers.read(folder) if begun else founding.found(folder, node)
     if not options.json:
         say(f"made cluster {_short(member)}; this node is {node}, and lets others in")
-        say(f"it listens on {where} (elasticd.toml)")
+        say(_listens(where, at))
     runs = _begin_anew(folder)
     if options.json:
-        print_json(_told(folder, member, where, runs))
+        print_json(_told(folder, member, where, at, runs))
         return
-    if clusterhome.is_loopback(where):
-        warn(f"{where} is reached from this machine only: --listen names another address")
+    if all(map(clusterhome.is_loopback, at)):
+        warn(f"{at[0]} is reached from this machine only: --listen names another address")
     say(_then(folder, runs))
     say("to let another machine in: 'elasticctl cluster token'")
 
@@ -164,7 +165,8 @@ def _init_again(options: Common, home: Path, settings: NodeConfig, node: NodeId)
         member = founding.make_anew(home, node, time.time())
     runs = _begin_anew(home)
     if options.json:
-        print_json(_told(home, member, settings.listen, runs))
+        at = ownaddresses.found(settings).addresses
+        print_json(_told(home, member, settings.listen, at, runs))
         return
     say(f"{member.node} has a new certificate of cluster {_short(member)}, and lets others in")
     say(_then(home, runs))
@@ -175,9 +177,9 @@ def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str
     if given is None and written and not papers.is_member(home):
         given = settings.listen
     if given is None:
-        host = clusterhome.first_host(interfaces.hosts())
-        given = f"{host}:{split_address(settings.listen)[1]}"
-    return clusterhome.checked_listen(given, settings)
+        port = split_address(settings.listen)[1]
+        given = clusterhome.listen_of_first(port, ownaddresses.hosts())
+    return clusterhome.checked_listen(given)
 
 
 @app.command(short_help="Print a token with which another machine joins.")
@@ -263,10 +265,12 @@ def join(
     settings = config.load(folder)
     node = clusterhome.checked_id(node_id, settings)
     done = joinedhome.join(folder, settings, taken, node, listen)
+    settings = config.load(folder)
+    said, at = settings.listen, ownaddresses.found(settings).addresses
     if options.json:
         runs = _begin_anew(folder)
         aside = None if done.aside is None else str(done.aside)
-        told = _told(folder, done.member, done.listen, runs)
+        told = _told(folder, done.member, said, at, runs)
         print_json({**told, "already": done.issuer is None, "aside": aside})
         return
     if done.aside is not None:
@@ -275,7 +279,7 @@ def join(
         say(f"{node} is a member of cluster {_short(done.member)} already")
     else:
         say(f"{node} joined cluster {_short(done.member)} by {done.issuer}")
-        say(f"it listens on {done.listen} (elasticd.toml)", flush=True)
+        say(_listens(said, at), flush=True)
     say(_then(folder, _begin_anew(folder)))
 
 
@@ -434,12 +438,21 @@ def _then(home: Path, runs: bool) -> str:
     return clusterhome.starting(home)
 
 
-def _told(home: Path, member: MemberPapers, listen: str, runs: bool) -> dict[str, Any]:
+def _listens(where: str, at: Sequence[str]) -> str:
+    """What was written of that, and what follows from it."""
+    text = f"it listens on {where} (elasticd.toml)"
+    return text if at == (where,) else f"{text}; others reach it at {', '.join(at)}"
+
+
+def _told(
+    home: Path, member: MemberPapers, listen: str, at: Sequence[str], runs: bool
+) -> dict[str, Any]:
     return {
         "cluster": member.cluster_id,
         "node": member.node,
         "home": str(home),
         "listen": listen,
+        "addresses": list(at),
         "running": runs,
     }
 

@@ -26,6 +26,8 @@ from elasticd.settings.config import (
 )
 from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.shell.network import ownaddresses
+from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import tokens
 from elasticd.trust.member import MemberPapers
@@ -117,15 +119,13 @@ def open_token(home: Path, member: MemberPapers, seconds: float, uses: int) -> O
 
     Raises:
         OperationError: this node makes no members, or the file with the other tokens is damaged.
-        UsageError: nobody can reach it as elasticd.toml says.
         OSError: the disk is full or broken.
     """
     if not papers.makes_members(home):
         raise OperationError(
             f"{member.node} makes no members: ask on the node where 'cluster init' was run"
         )
-    settings = config.load(home)
-    checked_listen(settings.addresses[0], settings)
+    settings = ownaddresses.found(config.load(home))
     now = time.time()
     until, secret = now + seconds, secrets.token_bytes(tokens.SECRET_BYTES)
     made = Token(member.cluster_id, secret, settings.addresses[: tokens.MOST_ADDRESSES])
@@ -192,21 +192,16 @@ def checked_id(given: str | None, settings: NodeConfig) -> NodeId:
     return NodeId(node)
 
 
-def checked_listen(given: str, settings: NodeConfig, *, bare: bool = False) -> str:
+def checked_listen(given: str, *, bare: bool = False) -> str:
     """``bare``: the host may be missing, as in ``:7071``.
 
     Raises:
-        UsageError: it is no address, or one by which nobody can be reached.
+        UsageError: it is no address.
     """
     try:
-        host, _ = split_address(f"host{given}" if bare and given.startswith(":") else given)
+        split_address(f"host{given}" if bare and given.startswith(":") else given)
     except ValueError:
         raise UsageError(f"--listen: must be HOST:PORT, not {given!r}") from None
-    if host == "0.0.0.0" and not settings.advertise:
-        raise UsageError(
-            f"{given}: others can't connect to that; name this machine's address, or set"
-            " 'advertise' in elasticd.toml"
-        )
     return given
 
 
@@ -220,21 +215,22 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def first_host(hosts: Sequence[str]) -> str:
-    """The best of the addresses by which others reach this machine.
+def listen_of_first(port: int, hosts: Sequence[str]) -> str:
+    """Where the first node of a cluster is to listen on a machine that has these addresses.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it has none by which others reach it.
     """
     if not hosts:
         text = "this machine has no address but loopback: say one with --listen HOST:PORT"
         raise UsageError(text)
-    return hosts[0]
+    return f"{EVERYWHERE}:{port}"
 
 
 def found_listen(
     host: str,
     settings: NodeConfig,
+    given: str | None = None,
     *,
     written: bool,
     running: bool,
@@ -243,14 +239,26 @@ def found_listen(
     """Where a node is to listen that reaches its cluster from ``host``.
 
     Args:
+        given: what the user says, HOST:PORT or :PORT.
         written: elasticd.toml says where. That counts, unless only this machine gets there.
         running: the daemon of this home has its port itself.
         free: :func:`free_port`.
     """
+    at = host if host.startswith("127.") else EVERYWHERE
+    if given is not None:
+        return f"{at}{given}" if given.startswith(":") else given
     if written and (host.startswith("127.") or not is_loopback(settings.listen)):
         return settings.listen
     wanted = split_address(settings.listen)[1]
-    return f"{host}:{wanted if running else free(host, wanted)}"
+    return f"{at}:{wanted if running else free(at, wanted)}"
+
+
+def reached_at(listen: str, host: str, settings: NodeConfig) -> str:
+    """The address to be told to the others of a node that reaches them from ``host``."""
+    at, port = split_address(listen)
+    if at != EVERYWHERE:
+        return listen
+    return settings.advertise[0] if settings.advertise else f"{host}:{port}"
 
 
 def free_port(host: str, wanted: int) -> int:

@@ -17,10 +17,11 @@ from elasticd.cli.screen import clean, print_json, say, warn
 from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.changing import is_live
-from elasticd.settings.config import FILE_NAME, KEEP, described, values_of
+from elasticd.settings.config import FILE_NAME, KEEP, described, split_address, values_of
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.rules import Value, Wrong, shown
 from elasticd.settings.toml import Document
+from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import papers, settingsfile
 
 _ASKED = ("node_id", "listen", "partition", "failure_domain", "quota_bytes", "keep.days",
@@ -117,7 +118,7 @@ def configure(
         changes = _answers(folder, before)
     _check_name(folder, changes)
     if changes.keys() & {"advertise", "listen"}:
-        _check_address(before, changes)
+        _check_address(changes)
     clusterhome.make(folder)
     after = values_of(settingsfile.change(folder, changes))
     _tell(folder, before, after, json=options.json)
@@ -213,14 +214,15 @@ def _check_name(home: Path, changes: Changes) -> None:
         )
 
 
-def _check_address(before: Mapping[str, Value], changes: Changes) -> None:
-    """What others are told must be more than that it is this machine."""
-    defaults = values_of(config.NodeConfig())
-    kept = {key: value for key, value in changes.items() if value is not None}
-    after = {**before, **{key: defaults[key] for key in changes}, **kept}
-    advertise = after["advertise"]
-    first = advertise[0] if isinstance(advertise, tuple) and advertise else after["listen"]
-    clusterhome.checked_listen(str(first), config.NodeConfig())
+def _check_address(changes: Changes) -> None:
+    """Others must be told more than that it is this machine."""
+    advertise = changes.get("advertise")
+    for address in advertise if isinstance(advertise, tuple) else ():
+        if split_address(str(address))[0] == EVERYWHERE:
+            raise UsageError(
+                f"advertise: others can't connect to {address}: name this machine's addresses, or"
+                f" none, and its daemon finds them with --listen {address}"
+            )
 
 
 def _tell(

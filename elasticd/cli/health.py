@@ -49,9 +49,9 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
     """Say what is wrong with this node's home: its journal, settings, disk and stored files.
 
     It checks all that its daemon checks when it starts: settings, certificate, address. If the
-    daemon doesn't run since the disk refused, that is said too, with when and where. It needs no
-    daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each
-    finding says where, the cause and the cure.
+    daemon doesn't run since the disk refused, that is said too, with when and where. So is whether
+    it listens on all networks of this machine. It needs no daemon and changes nothing. Of a local
+    cluster's home all nodes are looked at. Each finding says where, the cause and the cure.
 
     Exit code: 0 if nothing is wrong, 1 if something is.
 

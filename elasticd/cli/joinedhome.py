@@ -25,13 +25,11 @@ class JoinedHome:
     """What has become of it.
 
     Attributes:
-        listen: where its daemon is to listen.
         issuer: the address that took the token; None: it was a member already.
         aside: where its papers are that were damaged; None: they weren't.
     """
 
     member: MemberPapers
-    listen: str
     issuer: str | None = None
     aside: Path | None = None
 
@@ -51,7 +49,7 @@ def join(
         raise OperationError(str(damage))
     sound = damage is None and papers.is_member(home)
     if sound and not clusterhome.is_lone(home, taken.pin):
-        return JoinedHome(_member_already(home, taken, node), settings.listen)
+        return JoinedHome(_member_already(home, taken, node))
     return _join(home, settings, taken, node, listen, again=damage is not None)
 
 
@@ -68,21 +66,23 @@ def _join(
     from elasticd.client import joining
 
     if listen is not None:
-        clusterhome.checked_listen(listen, settings, bare=True)
+        clusterhome.checked_listen(listen, bare=True)
     written = "listen" in settingsfile.keys_there(home)
     running = find_daemon(home) is not None
     clusterhome.make(home)
     key = joining.key_of(home, again=again)
 
+    listens = ""
+
     def where(host: str) -> str:
-        if listen is not None:
-            return host + listen if listen.startswith(":") else listen
-        return clusterhome.found_listen(
-            host, settings, written=written, running=running, free=clusterhome.free_port
+        nonlocal listens
+        listens = clusterhome.found_listen(
+            host, settings, listen, written=written, running=running, free=clusterhome.free_port
         )
+        return clusterhome.reached_at(listens, host, settings)
 
     joined = joining.ask(taken, key, node, where)
-    values: dict[str, Value] = {"node_id": node, "listen": joined.listen}
+    values: dict[str, Value] = {"node_id": node, "listen": listens}
     for name, agreed in (("cluster", joined.cluster), ("partition", joined.partition)):
         if (own := getattr(settings, name)) != agreed:
             warn(f"elasticd.toml: {name} = {own!r} becomes {agreed!r}, as on all of its nodes")
@@ -95,7 +95,7 @@ def _join(
         aside = papers.put_aside(home, time.strftime("%Y%m%d-%H%M%S"))
     papers.write(home, joined.member)
     (home / joining.KEY_NAME).unlink(missing_ok=True)
-    return JoinedHome(joined.member, joined.listen, joined.issuer, aside)
+    return JoinedHome(joined.member, joined.issuer, aside)
 
 
 def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:

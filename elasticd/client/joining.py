@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +56,13 @@ class Joined:
 
     Attributes:
         issuer: the address that took the token.
-        listen: where this node is to listen.
+        told: where the others look for this node.
         cluster: the cluster's name, on which all agree, as on ``partition``.
     """
 
     member: MemberPapers
     issuer: str
-    listen: str
+    told: str
     cluster: str
     partition: str
 
@@ -94,11 +94,11 @@ def key_of(home: Path, *, again: bool = False) -> bytes:
     return key
 
 
-def ask(token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]) -> Joined:
+def ask(token: Token, key: bytes, node: NodeId, found_at: Callable[[str], str]) -> Joined:
     """Have the owner of ``key`` become the member ``node``.
 
     Args:
-        listen: where it is to listen, of the address that it has towards the cluster.
+        found_at: where others are to look for it, of the address that it has towards the cluster.
 
     Raises:
         OperationError: it isn't let in, or none of the token's addresses answers as it should.
@@ -106,14 +106,14 @@ def ask(token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]) ->
     failures = []
     for address in token.addresses:
         try:
-            return _ask_at(address, token, key, node, listen)
+            return _ask_at(address, token, key, node, found_at)
         except (OSError, WrongEnd, ProtocolError) as error:
             failures.append(f"{address}: {_reason(error)}")
     raise OperationError(f"could not join: {'; '.join(failures)}")
 
 
 def _ask_at(
-    address: str, token: Token, key: bytes, node: NodeId, listen: Callable[[str], str]
+    address: str, token: Token, key: bytes, node: NodeId, found_at: Callable[[str], str]
 ) -> Joined:
     with _connected(address) as line:
         shown = line.receive()
@@ -122,7 +122,7 @@ def _ask_at(
         if not isinstance(shown, ShowAuthority):
             raise ProtocolError("it shows no authority")
         pem = _pinned(shown, token, line.certificate)
-        own = listen(line.own_host)
+        own = found_at(line.own_host)
         asked = Join(token.secret, node, authority.request_of(key), own)
         line.send(asked)
         answer = line.receive()
@@ -130,7 +130,8 @@ def _ask_at(
         raise OperationError(f"{address} does not let this node in: {_said(answer.reason)}")
     if not isinstance(answer, Admitted):
         raise ProtocolError("it answers nothing")
-    member = _member(answer, pem, key, node)
+    issuer_at = (address, *token.addresses)
+    member = _member(answer, pem, key, node, issuer_at)
     return Joined(member, address, own, answer.cluster, answer.partition)
 
 
@@ -153,13 +154,23 @@ def _pinned(shown: ShowAuthority, token: Token, certificate: bytes) -> bytes:
     return pem
 
 
-def _member(answer: Admitted, pem: bytes, key: bytes, node: NodeId) -> MemberPapers:
-    """Raises ProtocolError: what was sent is no member's."""
+def _member(
+    answer: Admitted, pem: bytes, key: bytes, node: NodeId, issuer_at: Sequence[str]
+) -> MemberPapers:
+    """``issuer_at``: where the issuer is, first the address that has just worked.
+
+    Raises:
+        ProtocolError: what was sent is no member's.
+    """
     try:
         certificate = authority.alone(answer.certificate)
-        for peer in answer.peers[:MOST_PEERS]:
-            split_address(peer)
-        member = MemberPapers(node, answer.secret, pem, certificate, key, answer.peers[:MOST_PEERS])
+        others = (each for each in answer.peers[1:] if each not in issuer_at)
+        peers = tuple(dict.fromkeys((issuer_at[0], *others)))[:MOST_PEERS]
+        known = dict.fromkeys((*issuer_at, *answer.peers[:1], *answer.more))
+        more = tuple(each for each in known if each not in peers)[:MOST_PEERS]
+        for each in (*peers, *more):
+            split_address(each)
+        member = MemberPapers(node, answer.secret, pem, certificate, key, peers, more)
         authority.check(member)
     except (DamageError, ValueError) as error:
         raise ProtocolError(f"it sends what makes no member: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -12,6 +12,7 @@ from elasticd.core.words.effects import Effect, Emit, Log, Persist, Send
 from elasticd.core.words.limits import clipped
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import Path
+from elasticd.recovery.links import ANY_HOST
 from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, Secret, Tag
 
 
@@ -85,9 +86,20 @@ class Reach:
         """How a node is reached now."""
         self.paths[node] = paths
 
-    def lost(self, node: NodeId) -> None:
+    def lost(self, node: NodeId, *, connected: bool) -> None:
         """A node is heard only through others now."""
         self.deaf.add(node)
+        if not connected:
+            self.cut(node)
+
+    def cut(self, node: NodeId) -> bool:
+        """There is no connection with a node any more: if it lives, all of its addresses are dead.
+        Whether that is so."""
+        if node not in self.deaf:
+            return False
+        known = self.paths.get(node, ())
+        self.paths[node] = tuple(replace(path, healthy=False) for path in known)
+        return True
 
     def hears(self, node: NodeId) -> None:
         """A node is heard directly, or it is another run of it."""
@@ -95,8 +107,18 @@ class Reach:
 
     def ways(self) -> tuple[Path, ...]:
         """What this node can say of the links to others."""
-        known = {**self.paths, **{n: (Path(n, "*", False),) for n in self.deaf}}
+        known = {**self.paths, **{n: self._deaf_ways(n) for n in self.deaf}}
         return tuple(path for node in sorted(known) for path in known[node])
+
+    def _deaf_ways(self, node: NodeId) -> tuple[Path, ...]:
+        """The first address that is well is the one in use: where nothing is heard another one is
+        to be tried. Where a dead one is known, that was done: this one has to prove itself."""
+        known = self.paths.get(node, ())
+        if len(known) < 2:
+            return (Path(node, ANY_HOST, False),)
+        if all(path.healthy for path in known):
+            return (replace(known[0], healthy=False), *known[1:])
+        return known
 
 
 @dataclass(slots=True)
@@ -196,6 +218,13 @@ class Context:
         """For a view or world of ours, above all that were seen."""
         self.counter += 1
         return Tag(self.counter, self.me, self.nonce())
+
+    def learn(self, node: NodeId, paths: tuple[Path, ...]) -> None:
+        """How a node is reached now; of this one the addresses that it has, if there are any."""
+        if node != self.me:
+            self.reach.learn(node, paths)
+        elif paths:
+            self.reach.hosts = tuple(path.host for path in paths)
 
     def mind_the_absent(self) -> None:
         """Trainers that are cut off may run on for a while."""

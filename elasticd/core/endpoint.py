@@ -119,7 +119,7 @@ class Endpoint:
         self.links.down(node, now, event.reason)
         self._vigil.hurry()
         if self.links.relayed(node, now):
-            return []
+            return self._tell_ways(now) if self.node.ctx.reach.cut(node) else []
         session.down()
         self._alarms.stir(node)
         self._up.discard(node)
@@ -256,7 +256,7 @@ class Endpoint:
         if self.links.of(node).lost_at is not None or not self.links.doubtful(node, now):
             return []
         sign = self.links.lost(node, now)
-        self.node.ctx.reach.lost(node)
+        self.node.ctx.reach.lost(node, connected=self.links.of(node).up)
         self.node.liveness.rewired()
         why = f"{node} is not heard directly ({sign}), but through {carrier}: the link is lost"
         fields = {"culprit": node, "via": carrier, "evidence": sign}

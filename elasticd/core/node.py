@@ -201,7 +201,7 @@ class Node:
             case e.Stay():
                 self.views.stay()
             case e.Paths(node, paths):
-                self.ctx.reach.learn(node, paths)
+                self.ctx.learn(node, paths)
                 self.members.on_ways(gather=self.liveness.circle.sparse)
             case e.Received(node, message):
                 if self.liveness.heard(node):

@@ -80,13 +80,17 @@ class NodeConfig:
     cluster: str = field(default="local", metadata=rule(_name, "The cluster's name, for people."))
     listen: str = field(
         default=DEFAULT_LISTEN,
-        metadata=rule(_address, "Host and port on which this daemon listens for the others."),
+        metadata=rule(
+            _address,
+            "Host and port on which this daemon listens for the others; 0.0.0.0: everywhere.",
+        ),
     )
     advertise: tuple[str, ...] = field(
         default=(),
         metadata=rule(
             list_of(_address, 16),
-            "Addresses by which others reach this node, the best one first; none: listen.",
+            "Addresses by which others reach this node, the best one first; none: listen, or those"
+            " that this machine has.",
         ),
     )
     peers: tuple[str, ...] = field(

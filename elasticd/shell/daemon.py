@@ -26,6 +26,7 @@ from elasticd.settings.rules import one_line
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.network.ownaddresses import OwnHosts
 from elasticd.shell.storage.starting import hindrances
 
 _FILES = 4096
@@ -104,7 +105,9 @@ def _run(home: Path, file: Path | None) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
-        code = asyncio.run(_main(home, settings, file or home / config.FILE_NAME))
+        file, own = file or home / config.FILE_NAME, OwnHosts()
+        found = own.fill_in(settings)  # before the loop: it may wait for a Mac's tools
+        code = asyncio.run(_main(home, found, file, settings, own))
     finally:
         os.close(lock)
     if code == AGAIN:
@@ -123,8 +126,10 @@ def _working_folder() -> str:
         return ""
 
 
-async def _main(home: Path, settings: config.NodeConfig, file: Path) -> int:
-    return await Daemon(home, settings, file).run()
+async def _main(
+    home: Path, settings: config.NodeConfig, file: Path, said: config.NodeConfig, own: OwnHosts
+) -> int:
+    return await Daemon(home, settings, file, said, own).run()
 
 
 def _prepare(home: Path) -> None:

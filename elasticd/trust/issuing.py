@@ -27,7 +27,7 @@ class GivenCertificate:
     """The digest of its key: the same may ask again, since its node may not have heard."""
     at_unix: float
     address: str = ""
-    """Where it said that it would listen."""
+    """Where it said that it would listen, or was reached when it renewed its certificate."""
     first: int = 0
     """The serial of the one with which it became a member, if this one renews that."""
 
@@ -123,13 +123,21 @@ class Issuer:
             )
 
     def renewed(
-        self, node: NodeId, shown: Issued, serial: int, key: str, address: str
+        self, node: NodeId, shown: Issued, serial: int, key: str, address: str, reached: str = ""
     ) -> GivenCertificate:
-        """What is known of a member that has renewed the certificate that it has shown."""
+        """What is known of a member that has renewed the certificate that it has shown.
+
+        Args:
+            address: where it says that it listens. Nobody has tried that: it takes the place of no
+                other.
+            reached: where it is reached now; empty: it is not.
+        """
         has = self.given.get(node)
         if has is None:
-            return GivenCertificate(serial, key, shown.made_unix, address, shown.serial)
-        return GivenCertificate(serial, key, has.at_unix, address, has.first or has.serial)
+            at = reached or address
+            return GivenCertificate(serial, key, shown.made_unix, at, shown.serial)
+        at = reached or has.address or address
+        return GivenCertificate(serial, key, has.at_unix, at, has.first or has.serial)
 
     def made_at(self, node: NodeId, now: float) -> datetime:
         """The time to be in the serial of a new certificate: later than all that were made, are to

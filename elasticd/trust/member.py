@@ -19,7 +19,9 @@ class MemberPapers:
     certificate: bytes
     key: bytes
     peers: tuple[str, ...] = ()
-    """Where other members were when it joined ("host:port")."""
+    """Where other members were when it joined ("host:port"), each once: so many there were."""
+    more: tuple[str, ...] = ()
+    """Other addresses of the same members."""
 
     @property
     def cluster_id(self) -> str:

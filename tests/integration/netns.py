@@ -91,7 +91,20 @@ class NetCluster(Cluster):
             _ip("-n", space, "link", "set", "lo", "up")
             _ip("-n", space, "link", "set", "eth0", "up")
             for address in self.hosts(node):
-                _ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
+                self.give_address(node, address)
+
+    def give_address(self, node: str, address: str) -> None:
+        """Its interface has this address, too."""
+        _ip("-n", self.space(node), "addr", "add", f"{address}/24", "dev", "eth0")
+
+    def take_address(self, node: str, address: str) -> None:
+        """Its interface, which stays up, has this address no more."""
+        _ip("-n", self.space(node), "addr", "del", f"{address}/24", "dev", "eth0")
+
+    def cut_address(self, node: str, address: str) -> None:
+        """Swallow all that arrives for one address of ``node``, or from there."""
+        for which in ("-s", "-d"):
+            self._filter(node, "-A", "INPUT", which, address, "-j", "DROP")
 
     def space(self, node: str) -> str:
         """The name of a node's namespace."""

@@ -52,8 +52,15 @@ class Addresses:
         """A daemon has pinged all others."""
         for node in self.cluster.hosts:
             if node != host.name:
-                paths = [Path(node, a, a not in self.dead) for a in self.of(node)]
-                host.post(e.Paths(node, tuple(paths)))
+                host.post(e.Paths(node, self._paths(node)))
+
+    def met(self, host: Host, node: NodeId) -> None:
+        """A connection is there, and with it what is known of its addresses."""
+        if self.cluster.setup.addresses > 1:
+            host.post(e.Paths(node, self._paths(node)))
+
+    def _paths(self, node: NodeId) -> tuple[Path, ...]:
+        return tuple(Path(node, a, a not in self.dead) for a in self.of(node))
 
     def _notice(self) -> None:
         for host in self.cluster.living():

@@ -197,6 +197,7 @@ class Network:
             if self._sessions.get(_pair(node, other)) is session:
                 session.pipes[node].up = True
                 self._post(node, e.PeerUp(other, session.boots[other], f"{other}:1"))
+                self.cluster.addresses.met(self.cluster.hosts[node], other)
 
         # A daemon hears of the end of one connection before it hears of the next one.
         wait = max(0.0, self._down_at.get((node, other), 0.0) - self.cluster.now)

@@ -47,16 +47,23 @@ def most_in_a_ring(roster: Roster, nodes: Sequence[NodeId]) -> int:
 
 
 def detours(roster: Roster, world: World) -> bool:
-    """Whether ``world`` goes round links of which none is dead any more."""
-    members = set(world.members)
-    if len(members) < 2 or not members <= roster.statuses.keys():
+    """Whether a link of ``world`` is to move to a better address, which is known to work. One whose
+    own address is dead breaks by itself; other dead links have no part in it."""
+    members = world.members
+    if len(members) < 2 or not set(members) <= roster.statuses.keys():
         return False
-    paths = [p for n in world.members for p in roster.statuses[n].paths if p.peer in members]
-    if not all(path.healthy for path in paths):
+    best = route(roster, members)
+    if best.without or best.order != members:
         return False
-    best = route(roster, world.members)
-    now = tuple(host.rpartition(":")[0] for host in world.hosts)
-    return any(a and a != b for a, b in zip(best.hosts, now, strict=True))
+    moves = False
+    for rank, (node, host) in enumerate(zip(members, best.hosts, strict=True)):
+        now = world.hosts[rank].rpartition(":")[0]
+        paths = roster.statuses[members[rank - 1]].paths
+        well = {path.host: path.healthy for path in paths if path.peer == node}
+        if host and not well.get(now, True):
+            return False
+        moves = moves or (host != now and well.get(host, False))
+    return moves
 
 
 def laid(

@@ -116,6 +116,11 @@ class NodeInfo:
     """Of its certificate, in hex; empty: it is of a version that can't renew it."""
     makes_members: bool = False
     """It has the authority's key."""
+    addresses: tuple[str, ...] = ()
+    """All that it advertises now, best first: they may change while it runs. Empty: it is of a
+    version that doesn't say."""
+    others: tuple[str, ...] = ()
+    """Once connected: where it reaches others, since two may not know of each other's moves."""
 
 
 @dataclass(frozen=True, slots=True)

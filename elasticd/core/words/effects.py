@@ -251,7 +251,7 @@ class PeerDown:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """How the addresses of a node are now."""
+    """How the addresses of a node are now. Of this one, if there are any: those that it has."""
 
     node: NodeId
     paths: tuple[Path, ...]

@@ -56,10 +56,13 @@ class Admitted:
     secret: bytes
     """All members know it, and nobody else."""
     peers: tuple[str, ...]
-    """Where members are ("host:port"), at most :data:`MOST_PEERS`."""
+    """Where members are ("host:port"), each once, first who says it; at most
+    :data:`MOST_PEERS`."""
     cluster: str = "local"
     """Its name, on which all agree, as on ``partition``."""
     partition: str = "available"
+    more: tuple[str, ...] = ()
+    """Other addresses of the same members, as many at most."""
 
 
 @dataclass(frozen=True, slots=True)

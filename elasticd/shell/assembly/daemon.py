@@ -45,6 +45,13 @@ from elasticd.shell.controlplane import ControlPlane
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.network.ownaddresses import (
+    AddressWatch,
+    OwnHosts,
+    advertised,
+    are_found,
+    as_paths,
+)
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
@@ -77,9 +84,12 @@ log = structlog.get_logger(__name__)
 class Daemon:
     """One node. Made and run inside an event loop; :meth:`run` returns the exit code."""
 
-    def __init__(self, home: Path, settings: NodeConfig, file: Path) -> None:
-        """``settings``: what ``file`` says, if it is there."""
-        self._home, self._settings = home, settings
+    def __init__(
+        self, home: Path, settings: NodeConfig, file: Path, said: NodeConfig, own: OwnHosts
+    ) -> None:
+        """``said``: what ``file`` says, if it is there. ``settings``: the same, with the addresses
+        that ``own`` has found if it names none."""
+        self._home, self._settings, self._said, self._own = home, settings, said, own
         self._ending = Shutdown()
         self._pulse = LoopPulse()
         boot = secrets.token_hex(8)
@@ -199,8 +209,8 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        members, own = self._talk.trusted.handlers(), self._settings
-        settings = follow(file, own, self._tidying, self._keeper, self._scrubber, self._talk)
+        members, said = self._talk.trusted.handlers(), self._said
+        settings = follow(file, said, self._tidying, self._keeper, self._scrubber, self._talk)
         return Desk(
             self._home,
             queries,
@@ -272,13 +282,25 @@ class Daemon:
 
     def _chores(self) -> list[Coroutine[Any, Any, None]]:
         """What is done again and again, beside the work."""
-        return [
+        chores = [
             self._pulse.beat(),
             self._children.tend_logs(),
             self._tidying.rounds(),
             self._desk.queries.files.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
         ]
+        if are_found(self._said):
+            told = _hosts(self._settings)
+            chores.append(AddressWatch(told, self._moved, self._own.look).rounds())
+        return chores
+
+    def _moved(self, hosts: tuple[str, ...]) -> None:
+        """This machine has other addresses: the others hear of it, and nothing is interrupted."""
+        self._talk.moved(advertised(self._said, hosts))
+        self._children.hosts = hosts
+        self._post(e.Paths(self._node.me, as_paths(self._node.me, hosts)))
+        reason = f"this node is reached at {' and '.join(hosts)} now"
+        self._talk.happened("addresses_changed", reason, {"hosts": list(hosts)})
 
     async def _end(self) -> None:
         if self._ending.failure is None:

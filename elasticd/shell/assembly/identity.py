@@ -69,7 +69,8 @@ def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, 
 def in_lists(settings: NodeConfig) -> NodeInfo:
     chip = platform.processor() or platform.machine()
     memory = psutil.virtual_memory().total
-    return NodeInfo(settings.addresses[0], os.getpid(), chip, memory, __version__)
+    own = settings.addresses
+    return NodeInfo(own[0], os.getpid(), chip, memory, __version__, addresses=own)
 
 
 def write(home: Path, settings: NodeConfig) -> None:

@@ -21,6 +21,7 @@ from elasticd.shell.control.renewing import RenewalDesk
 from elasticd.shell.control.server import Handlers
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import papers
+from elasticd.shell.storage.whereabouts import Whereabouts
 from elasticd.trust import renewal
 from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
@@ -54,6 +55,7 @@ class TrustedMembers:
         expulsion: puts members out.
         renewing: renews this node's certificate.
         rotating: has all renew theirs.
+        whereabouts: where the others are.
     """
 
     def __init__(
@@ -62,11 +64,15 @@ class TrustedMembers:
         self._home, self._credentials, self._others = home, credentials, others
         self._me = NodeId(settings.node_id)
         self._complain = Complaints("renewing")
+        self.whereabouts = Whereabouts(home)
         self.admission = Admission(
             home, credentials, settings.cluster, settings.partition,
+            lambda: others.talk().peers.reached(),
             lambda: others.talk().peers.addresses(), others.ever,
         )  # fmt: skip
-        self.desk = RenewalDesk(home, credentials)
+        self.desk = RenewalDesk(
+            home, credentials, lambda node: others.talk().peers.address_of(node)
+        )
         self.expulsion = Expulsion(
             home, credentials,
             lambda: others.talk().peers.cut_off(),
@@ -91,7 +97,9 @@ class TrustedMembers:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Go on with what was begun before this daemon."""
+        """Go on with what was begun before this daemon, and look for the others everywhere."""
+        elsewhere = (*self._credentials.member.more, *self.whereabouts.addresses())
+        self._others.talk().peers.may_be_at(elsewhere)
         self.renewing.start()
         self.rotating.start()
 
@@ -132,8 +140,9 @@ class TrustedMembers:
         """A node takes our certificate no more."""
         self._heard_old(wanted)
 
-    def met(self) -> None:
+    def met(self, node: NodeId) -> None:
         """A node has connected, or says what it is."""
+        self.whereabouts.note(node, self._others.talk().peers.addresses_of(node))
         self.renewing.met()
         self.rotating.go_on()
 

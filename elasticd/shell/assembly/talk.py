@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 import structlog
@@ -47,7 +48,7 @@ class Trusted(Protocol):
     def must_renew(self, wanted: Renewal) -> None:
         """A node takes our certificate no more."""
 
-    def met(self) -> None:
+    def met(self, node: NodeId) -> None:
         """A node has said what it is."""
 
     def marked(self, info: NodeInfo) -> NodeInfo:
@@ -146,7 +147,7 @@ class Talk:
 
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self._hearers.met(node, self.peers.protocol_of(node))
-        self._tell(node, self.infos[self._me])
+        self._tell(node, replace(self.infos[self._me], others=self.peers.others_than(node)))
         if (put_out := self.trusted.known) is not None:
             self._tell(node, put_out)
         self._compare_events(node)
@@ -161,8 +162,11 @@ class Talk:
             return
         match ASIDE.decode(frame):
             case NodeInfo() as info:
-                self.infos[node] = info
-                self.trusted.met()
+                self.infos[node] = replace(info, others=())
+                self.peers.are_at(info.others)
+                if info.addresses:
+                    self.peers.is_at(node, info.addresses)
+                self.trusted.met(node)
             case HaveEvents(vector, after):
                 batches = self.events.missing(vector, after)
                 self._tasks.start(self._send_events(node, batches))
@@ -190,6 +194,13 @@ class Talk:
             self._tell(node, TakeEvents(tuple(batch), more))
             if more:
                 return
+
+    def moved(self, addresses: tuple[str, ...]) -> None:
+        """This node is to be found at these addresses now, best first."""
+        self.peers.moved(addresses)
+        own = replace(self.infos[self._me], address=addresses[0], addresses=addresses)
+        self.infos[self._me] = own
+        self.tell_all(own)
 
     def tell_what_it_is(self) -> None:
         """This node is not what it was before."""

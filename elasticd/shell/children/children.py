@@ -80,11 +80,11 @@ class Children:
         job_record: Callable[[JobId], JobRecord],
         post: Callable[[e.Event], None],
     ) -> None:
-        """``hosts`` are the IPv4 addresses on which reducers listen, best first."""
+        """``hosts``: the IPv4 addresses on which reducers listen, best first; others may follow."""
         self.files = ChildFiles(home)
         self._log_times = LogTimes()
         self._tending = asyncio.Lock()
-        self._hosts = tuple(hosts)
+        self.hosts = tuple(hosts)
         self._server = server
         self._job_record = job_record
         self._post = post
@@ -329,10 +329,10 @@ class Children:
             self._exports.refused(one.id, word.serial, "its file did not come with it")
         elif isinstance(word, TrainerNotExported):
             self._exports.refused(one.id, word.serial, word.reason)
-        elif isinstance(word, ReducerWarm) and (why := one.claim_port(self._hosts)):
+        elif isinstance(word, ReducerWarm) and (why := one.claim_port(self.hosts)):
             self.kill(e.KillChild(one.id, why))
         elif isinstance(word, ReducerWarm):
-            self._post(e.ReducerReady(one.id, f"{self._hosts[0]}:{one.port}", word.proves))
+            self._post(e.ReducerReady(one.id, f"{self.hosts[0]}:{one.port}", word.proves))
         else:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +51,7 @@ class Admission:
         home: where its papers are.
         cluster: its name, which a new member is told.
         members: where members are now ("host:port"), this one first.
+        more: all addresses of theirs.
         known: the ids of all nodes that there are, or were.
     """
 
@@ -58,7 +59,8 @@ class Admission:
     credentials: Credentials
     cluster: str
     partition: Partition
-    members: Callable[[], Collection[str]]
+    members: Callable[[], Mapping[NodeId, str]]
+    more: Callable[[], Collection[str]] = tuple
     known: Callable[[], Collection[NodeId]] = tuple
     now: Callable[[], float] = unix_seconds
     _complain: Complaints = field(default_factory=lambda: Complaints("joining"))
@@ -119,14 +121,16 @@ class Admission:
                 self._complain(_shown(asked.node), f"it can't join: {error}")
                 return NotAdmitted(_NOT_NOW)
         log.info("a node joined the cluster", joined=asked.node, address=asked.address)
+        members = self.members()
         others = [
             given.address
             for node, given in register.items()
-            if not revoked.holds(Issued(own.name_of(node), given.serial))
+            if node not in members and not revoked.holds(Issued(own.name_of(node), given.serial))
         ]
-        every = dict.fromkeys((*self.members(), *others))
+        every = dict.fromkeys((*members.values(), *others))
         peers = tuple(each for each in every if each and each != asked.address)[:MOST_PEERS]
-        return Admitted(certificate, own.secret, peers, self.cluster, self.partition)
+        more = tuple(each for each in self.more() if each not in every)[:MOST_PEERS]
+        return Admitted(certificate, own.secret, peers, self.cluster, self.partition, more)
 
     def _refused(self, asked: Join, error: OperationError | ProtocolError) -> NotAdmitted:
         self._complain(_shown(asked.node), str(error))

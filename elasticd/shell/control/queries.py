@@ -244,4 +244,5 @@ def _what_it_is(info: NodeInfo | None) -> dict[str, Any]:
     if info is None:
         return {"address": None, "pid": None, "chip": None, "memory_bytes": 0, "version": None}
     shown: dict[str, Any] = to_plain(info)
+    del shown["others"]  # each is listed itself
     return shown

@@ -47,10 +47,12 @@ class RenewalDesk:
 
     Attributes:
         home: where its papers are.
+        address_of: where a node is reached now; None: it isn't.
     """
 
     home: Path
     credentials: Credentials
+    address_of: Callable[[NodeId], str | None] = lambda node: None
     now: Callable[[], float] = unix_seconds
     _complain: Complaints = field(default_factory=lambda: Complaints("renewing"))
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,7 +79,8 @@ class RenewalDesk:
     async def _answer(self, asked: Renew, shown: Issued, der: bytes) -> ToRenewer:
         async with self._turn:
             try:
-                certificate = await asyncio.to_thread(self._certificate, asked, shown, der)
+                reached = self.address_of(asked.node) or ""
+                certificate = await asyncio.to_thread(self._certificate, asked, shown, der, reached)
             except (OperationError, ProtocolError) as error:
                 self._complain(_shown(asked.node), str(error))
                 return NotRenewed(str(error))
@@ -87,7 +90,7 @@ class RenewalDesk:
         log.info("a node renewed its certificate", renewed=asked.node)
         return Renewed(certificate)
 
-    def _certificate(self, asked: Renew, shown: Issued, der: bytes) -> bytes:
+    def _certificate(self, asked: Renew, shown: Issued, der: bytes, reached: str) -> bytes:
         if not papers.makes_members(self.home):
             raise OperationError(_NOT_HERE)
         # Loaded only when somebody renews: its cryptography takes 13 MiB.
@@ -97,7 +100,7 @@ class RenewalDesk:
         if founder is None:
             raise OperationError(_NOT_HERE)
         old = founding.ShownCertificate(shown, der)
-        return founding.renew(self.home, asked, old, founder, self.credentials, self.now())
+        return founding.renew(self.home, asked, old, founder, self.credentials, self.now(), reached)
 
 
 def _shown(node: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,7 +19,13 @@ from elasticd.settings.config import split_address
 from elasticd.shell.network import transfer
 from elasticd.shell.network.credentials import reason_of
 from elasticd.shell.network.gate import Gate
-from elasticd.shell.network.hello import HELLO_BYTES, HELLO_SECONDS, Hello, Refused
+from elasticd.shell.network.hello import (
+    ADDRESSES_OF_ONE,
+    HELLO_BYTES,
+    HELLO_SECONDS,
+    Hello,
+    Refused,
+)
 from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
@@ -34,8 +41,8 @@ REFUSED_SECONDS = 5.0
 BETWEEN_SECONDS = 0.01
 """Between two connections that are made anew."""
 FORGET_SECONDS = 600.0
-"""An address that was only learned from a hello is dropped after so long without an answer; its
-daemon will say hello again."""
+"""An address that was only learned is dropped after so long without an answer, unless a connected
+node says that it is there; others say hello again."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,11 +78,12 @@ class Dial:
                 await self.wake.wait()
         self.wake.clear()
 
-    def _is_forgotten(self, state: tenacity.RetryCallState) -> bool:
-        return self.learned and tenacity.stop_after_delay(FORGET_SECONDS)(state)
+    def attempts(self, advertised: Callable[[str], bool]) -> tenacity.AsyncRetrying:
+        """Each attempt to be answered by a daemon that may be a peer, with growing pauses.
 
-    def attempts(self) -> tenacity.AsyncRetrying:
-        """Each attempt to be answered by a daemon that may be a peer, with growing pauses."""
+        Args:
+            advertised: whether a connected node says that it is at an address.
+        """
         slower = tenacity.wait_exponential(
             multiplier=REDIAL_SECONDS, max=SLOWEST_REDIAL_SECONDS
         ) + tenacity.wait_random(0, REDIAL_SECONDS)
@@ -85,9 +93,13 @@ class Dial:
             refused = outcome is not None and isinstance(outcome.exception(), Refused)
             return REFUSED_SECONDS if refused else slower(state)
 
+        def is_forgotten(state: tenacity.RetryCallState) -> bool:
+            late = tenacity.stop_after_delay(FORGET_SECONDS)(state)
+            return late and self.learned and not advertised(self.address)
+
         return tenacity.AsyncRetrying(
             wait=wait,
-            stop=self._is_forgotten,
+            stop=is_forgotten,
             retry=tenacity.retry_if_exception_type((OSError, ProtocolError)),
             sleep=self.pause,
         )
@@ -120,13 +132,22 @@ class Dialler:
         if (known := self.dials.get(address)) is not None:
             known.learned = True
 
-    def learn(self, hello: Hello) -> None:
-        """Dial where a daemon says that it is to be found.
+    def learn_from(self, hello: Hello) -> None:
+        """Raises ProtocolError: as :meth:`learn`."""
+        self.learn(hello.addresses)
+
+    def learn(self, addresses: Sequence[str], most: int = ADDRESSES_OF_ONE + 1) -> None:
+        """Dial where a daemon says that it is to be found, or others are.
+
+        Args:
+            most: so many it may say; a hello's own address may be beside its list.
 
         Raises:
-            ProtocolError: it gives what is no address.
+            ProtocolError: it gives what is no address, or too many.
         """
-        for address in hello.addresses:
+        if len(addresses) > most:
+            raise ProtocolError("it gives no list of addresses")
+        for address in addresses:
             try:
                 split_address(address)
             except ValueError as error:
@@ -153,7 +174,9 @@ class Dialler:
         """Connect, and again whenever the connection ends, until cancelled."""
         try:
             while True:
-                answered: Answered | None = await dial.attempts()(self._greet, dial)
+                answered: Answered | None = await dial.attempts(self.table.advertises)(
+                    self._greet, dial
+                )
                 while answered is not None:
                     answered = await self._held(dial, answered)
                 await dial.pause(REDIAL_SECONDS)
@@ -222,7 +245,7 @@ class Dialler:
             raise Refused("it takes no certificate of before all were renewed, as this node's is")
         hello = self.gate.check(first, member)
         if hello.node != self.gate.me.node:
-            self.learn(hello)
+            self.learn(hello.addresses)
         return hello
 
     async def _hold(self, dial: Dial, answered: Answered, replacing: _Replacing) -> None:

@@ -37,7 +37,7 @@ _PORTS_SECONDS = 5.0
 class Hardware(Protocol):
     """What interfaces are made of."""
 
-    def kinds(self, names: Iterable[str]) -> Mapping[str, Kind]:
+    def kinds(self, names: Sequence[str]) -> Mapping[str, Kind]:
         """Of each interface of which that is known. Blocks for some milliseconds."""
         ...
 
@@ -125,10 +125,38 @@ def usable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
     """The addresses by which other machines may reach this one, best first: those that somebody has
     given it before those that it has given itself (169.254.…), and of each the fastest
     interface's."""
+    return tuple(dict.fromkeys(each.host for each in _ranked(found, hardware)))
+
+
+def reachable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
+    """As :func:`usable`, for a daemon that tells several: the fastest interface's first. Of those
+    that it has given itself only a Thunderbolt cable's, which often has no other; all of them where
+    nobody has given it one."""
+    ranked = _ranked(found, hardware)
+    kept = [each for each in ranked if each.kind == "thunderbolt" or not each.given_itself]
+    kept = kept if any(not each.given_itself for each in kept) else ranked
+    return tuple(dict.fromkeys(each.host for each in sorted(kept, key=lambda each: each.rank)))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Ranked:
+    """An address, the better the smaller."""
+
+    given_itself: bool
+    rank: int
+    name: str
+    host: str
+
+    @property
+    def kind(self) -> Kind:
+        return _ORDER[self.rank]
+
+
+def _ranked(found: Addresses, hardware: Hardware) -> list[_Ranked]:
     able = {name: hosts for name, hosts in found.items() if not _NOBODY_THERE.fullmatch(name)}
     kinds = hardware.kinds([name for name, hosts in able.items() if hosts])
-    ranked = sorted(
-        (
+    return sorted(
+        _Ranked(
             ipaddress.ip_address(host).is_link_local,
             _ORDER.index(kinds.get(name, "other")),
             name,
@@ -138,7 +166,6 @@ def usable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
         for host in hosts
         if not ipaddress.ip_address(host).is_loopback
     )
-    return tuple(dict.fromkeys(host for *_, host in ranked))
 
 
 def hosts() -> tuple[str, ...]:

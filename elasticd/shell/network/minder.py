@@ -16,7 +16,7 @@ from elasticd.ipc.frames import encode
 from elasticd.recovery.links import too_slow
 from elasticd.shell.network.bulk import BLANK_BYTES
 from elasticd.shell.network.table import PeerTable
-from elasticd.shell.network.wires import PING_SECONDS, SELDOM_PING_SECONDS, SETTLE_SECONDS, PeerRun
+from elasticd.shell.network.wires import PING_SECONDS, SELDOM_PING_SECONDS, PeerRun
 
 MEASUREMENTS = 3
 AGAIN_SECONDS = (5.0, 10.0, 30.0, 60.0, 300.0)
@@ -43,7 +43,7 @@ async def mind(table: PeerTable) -> None:
 
 
 def _judge(peer: PeerRun, now: float, late: bool) -> None:
-    peer.settled = now - peer.announced_at >= SETTLE_SECONDS
+    peer.settle(now)
     every = PING_SECONDS if len(peer.addresses) > 1 else SELDOM_PING_SECONDS
     wires = list(peer.wires.values())
     for wire in wires:
@@ -58,14 +58,15 @@ def _judge(peer: PeerRun, now: float, late: bool) -> None:
 async def measure(
     peer: PeerRun, fetch: Fetch, waits_seconds: Sequence[float] = AGAIN_SECONDS
 ) -> None:
-    """What each address carries, by one short transfer each.
+    """What each address carries that was not measured yet, by short transfers.
 
     An address that seems too slow for its place is measured again, after each of
     ``waits_seconds``: the machine may have been busy, and the ring would go past that address until
     the daemons are started again.
     """
     # In turns, and the best counts: the machine may have been busy during one.
-    await _measure_each(peer, fetch, peer.addresses * MEASUREMENTS)
+    new = tuple(each for each in peer.addresses if each not in peer.speeds)
+    await _measure_each(peer, fetch, new * MEASUREMENTS)
     for seconds in waits_seconds:
         slow = too_slow([(address, peer.speeds.get(address, 0.0)) for address in peer.addresses])
         if not slow:

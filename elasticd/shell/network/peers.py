@@ -8,7 +8,9 @@ when that daemon dies, which is the fastest news of it that there is.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from elasticd.core.words.records import Path
@@ -30,6 +32,8 @@ from elasticd.types import NodeId
 
 MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
 """What may wait for a peer that does not read; beyond it the connection is closed."""
+MAX_OTHERS = 64
+"""Of so many others one says where they are."""
 
 
 class Peers:
@@ -54,7 +58,7 @@ class Peers:
         self._table = PeerTable(call, self._tasks, self._measure)
         self._bulk = Bulk(self._gate, call.serve, self._table.address_of)
         self._dialler = Dialler(self._gate, self._table, self._tasks)
-        learn = self._dialler.learn
+        learn = self._dialler.learn_from
         self._acceptor = Acceptor(
             self._gate, self._table, self._bulk, self._tasks, learn, admit, renew
         )
@@ -75,6 +79,11 @@ class Peers:
         """Look for other daemons there, too."""
         for address in addresses:
             self._dialler.dial(address, learned=False)
+
+    def may_be_at(self, addresses: Iterable[str]) -> None:
+        """Look there, too, until none has answered for a while."""
+        for address in addresses:
+            self._dialler.dial(address, learned=True)
 
     def may_forget(self, addresses: Iterable[str]) -> None:
         """Look there no more for other daemons once none has answered for a while."""
@@ -125,10 +134,55 @@ class Peers:
         """The nodes that messages reach now, in order."""
         return sorted(node for node, peer in self._table.runs.items() if peer.announced)
 
+    def reached(self) -> dict[NodeId, str]:
+        """Where members are reached now, this node first."""
+        return {self.me.node: self.me.address} | {
+            node: self._table.runs[node].address for node in self.connected()
+        }
+
+    def addresses_of(self, node: NodeId) -> tuple[str, ...]:
+        """All that a connected node advertises, best first; nothing of others."""
+        peer = self._table.announced(node)
+        return peer.addresses if peer is not None else ()
+
     def addresses(self) -> list[str]:
-        """Where members are reached now: this node first, each as it wants."""
-        others = [self._table.address_of(node) for node in self.connected()]
-        return [self.me.address, *(address for address in others if address)]
+        """All that members advertise, this node first."""
+        others = (self.addresses_of(node) for node in self.connected())
+        return [each for every in (self.me.addresses, *others) for each in every]
+
+    def moved(self, addresses: tuple[str, ...]) -> None:
+        """This daemon is to be found at these addresses from now on. It listens there already.
+
+        Others hear it in the hello of each connection, which is made anew: one to which we have no
+        connection both ways, as it looks for us where we were, hears nothing else.
+        """
+        self._gate.me = replace(self._gate.me, address=addresses[0], addresses=addresses)
+        self._tasks.start(self.connect_anew())
+
+    def is_at(self, node: NodeId, addresses: tuple[str, ...]) -> None:
+        """A connected node says at which addresses it is now, best first.
+
+        Raises:
+            ProtocolError: these are no addresses, or too many.
+        """
+        peer = self._table.announced(node)
+        if peer is None or addresses == peer.addresses:
+            return
+        self._dialler.learn(addresses)
+        self._table.moved(peer, addresses)
+
+    def others_than(self, node: NodeId) -> tuple[str, ...]:
+        """Where others are reached than this daemon and ``node``, for that to know."""
+        others = (self._table.runs[each].address for each in self.connected() if each != node)
+        return tuple(itertools.islice(others, MAX_OTHERS))
+
+    def are_at(self, others: tuple[str, ...]) -> None:
+        """A connected node says where it reaches others.
+
+        Raises:
+            ProtocolError: these are no addresses, or too many.
+        """
+        self._dialler.learn(others, MAX_OTHERS)
 
     def address_of(self, node: NodeId) -> str | None:
         """Where a connected node answers; None for others."""

@@ -47,8 +47,13 @@ class PeerTable:
         """It has neither gone nor been started again."""
         return self.runs.get(peer.node) is peer
 
+    def advertises(self, address: str) -> bool:
+        """Whether a connected node says that it is there."""
+        return any(peer.announced and address in peer.addresses for peer in self.runs.values())
+
     def meet(self, hello: Hello) -> PeerRun:
-        """Whoever said this hello; an earlier run of it has gone."""
+        """Whoever said this hello; an earlier run of it has gone. One that is connected says itself
+        when its addresses change; what it says before counts as said last."""
         peer = self.runs.get(hello.node)
         if peer is not None and peer.boot != hello.boot:
             self.drop(peer, "its daemon was started again")
@@ -56,19 +61,32 @@ class PeerTable:
         if peer is None:
             peer = PeerRun(hello.node, hello.boot, hello.address, hello.addresses, hello.protocol)
             self.runs[hello.node] = peer
+        elif not peer.announced:
+            peer.addresses = hello.addresses
         return peer
+
+    def moved(self, peer: PeerRun, addresses: tuple[str, ...]) -> None:
+        """A connected daemon says that it advertises other addresses now."""
+        peer.moved(addresses, asyncio.get_running_loop().time())
+        self.choose(peer)
+        self._measure(peer)
 
     def more(self, peer: PeerRun) -> None:
         """A connection was added: with one in each direction it is connected."""
         if peer.announced or not peer.wires or not peer.incoming:
             return
-        peer.announced, peer.announced_at = True, asyncio.get_running_loop().time()
-        peer.known.set()
+        peer.announce(asyncio.get_running_loop().time())
         log.info("peer connected", node=peer.node, address=peer.address)
         self.call.connected(peer.node, peer.boot, peer.address)
         self.choose(peer)
+        self._measure(peer)
+
+    def _measure(self, peer: PeerRun) -> None:
+        """One measurement at a time: it goes on with what there is now."""
+        if peer.measuring is not None:
+            peer.measuring.cancel()
         if len(peer.addresses) > 1:
-            self.tasks.start(self.measure(peer))
+            peer.measuring = self.tasks.start(self.measure(peer))
 
     def fewer(self, peer: PeerRun, reason: str) -> None:
         """A connection ended. It takes others to be connected still.

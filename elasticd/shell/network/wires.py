@@ -125,12 +125,28 @@ class PeerRun:
     """Bytes per second, by address, as measured once."""
     incoming: list[asyncio.StreamWriter] = field(default_factory=list)
     announced: bool = False
-    announced_at: float = inf
-    settled: bool = False
-    """It is connected for so long that whichever address is not is dead."""
+    fresh: dict[str, float] = field(default_factory=dict)
+    """Addresses of which it has just told, and until when that they don't answer says nothing."""
+    measuring: asyncio.Task[None] | None = None
     told: tuple[tuple[str, bool, float], ...] = ()
     known: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def moved(self, addresses: tuple[str, ...], now: float) -> None:
+        """It advertises these now."""
+        self.fresh |= {a: now + SETTLE_SECONDS for a in addresses if a not in self.addresses}
+        self.addresses = addresses
+        self.speeds = {each: self.speeds[each] for each in addresses if each in self.speeds}
+
+    def announce(self, now: float) -> None:
+        """It is connected."""
+        self.announced = True
+        self.fresh = dict.fromkeys(self.addresses, now + SETTLE_SECONDS)
+        self.known.set()
+
+    def settle(self, now: float) -> None:
+        """Time has passed: what has not answered by now is dead."""
+        self.fresh = {address: until for address, until in self.fresh.items() if now < until}
 
     def choose(self) -> bool:
         """Take the first address by the peer's wish that is well. True if that is another one."""
@@ -162,7 +178,7 @@ class PeerRun:
             host = address.rpartition(":")[0]
             if wire is None:
                 # At first it may only not have answered yet: nothing is known of it then.
-                if self.settled:
+                if address not in self.fresh:
                     found.append(Path(self.node, host, False))
             else:
                 trip, speed = wire.round_trip_seconds, self.speeds.get(address, 0.0)

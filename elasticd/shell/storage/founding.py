@@ -128,10 +128,12 @@ def renew(
     founder: Authority,
     credentials: Credentials,
     now: float,
+    reached: str = "",
 ) -> bytes:
     """The new certificate of a member. It is noted on disk before.
 
     Args:
+        reached: where it is connected now; empty: it is not.
         credentials: of this node. Who is put out is looked up once nobody else changes the
             register: who puts it out looks there after that.
 
@@ -150,7 +152,7 @@ def renew(
         at = issuer.made_at(asked.node, now)
         certificate = founder.issue(asked.request, asked.node, member.secret, at)
         serial = authority.issued(certificate).serial
-        given = issuer.renewed(asked.node, shown.issued, serial, key, asked.address)
+        given = issuer.renewed(asked.node, shown.issued, serial, key, asked.address, reached)
         issuing.write(home, {**register, asked.node: given})
         return certificate
 

@@ -20,6 +20,7 @@ from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import account_name
+from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.binding import bound
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
@@ -55,7 +56,7 @@ def examine(home: Path, *, running: bool, start: str, me: int | None = None) -> 
     ``start``: the command that starts it. ``me``: who looks; None: the account of this process."""
     if (foreign := _foreign(home, os.geteuid() if me is None else me)) is not None:
         return [foreign]
-    checks = [_start, _authority, _journal, _kept, _archives, _checkpoints, _jobs]
+    checks = [_start, _authority, _networks, _journal, _kept, _archives, _checkpoints, _jobs]
     found = [] if running else [*_refused(home, start), *_address(home, start)]
     for check in checks:
         try:
@@ -112,6 +113,26 @@ def _address(home: Path, start: str) -> Iterator[HomeFinding]:
             + (begun_anew(home) if is_local(home) else other)
         )
         yield HomeFinding(home / config.FILE_NAME, cause, cure)
+
+
+def _networks(home: Path) -> Iterator[HomeFinding]:
+    """Which ones its daemon listens on, if on all."""
+    try:
+        settings = config.load(home)
+    except ElasticdError:
+        return  # said elsewhere
+    if not ownaddresses.listens_everywhere(settings):
+        return
+    at = ", ".join(ownaddresses.found(settings).addresses)
+    yield HomeFinding(
+        home / config.FILE_NAME,
+        f"listen = {settings.listen!r}: the daemon listens on all networks of this machine, and"
+        f" takes members of its cluster only. The others are told {at}, and rings may use each of"
+        " these, unencrypted",
+        "Nothing has to be done. To keep to one network:"
+        f" {quoted(of_home('configure --listen HOST:PORT', home))}",
+        wrong=False,
+    )
 
 
 def _start(home: Path) -> Iterator[HomeFinding]:

@@ -6,6 +6,7 @@ node.key        its private key
 member.json     the node's id, and the secret that all members share
 revoked.json    members that were put out
 renewal.json    which certificates are old
+addresses.json  where the others were last (whereabouts.py)
 renewing.key    while the node renews its certificate: its next key
 renewing.pem    ... and the certificate for that, until both have their places
 authority.key   only where the cluster was made: with it members are made
@@ -93,7 +94,8 @@ def _read(home: Path) -> MemberPapers:
 def _member(said: Any, authority: bytes, certificate: bytes, key: bytes) -> MemberPapers:
     """Raises LookupError, TypeError, ValueError: what member.json says is none."""
     secret, peers = bytes.fromhex(said["secret"]), tuple(map(str, said["peers"]))
-    return MemberPapers(NodeId(str(said["node"])), secret, authority, certificate, key, peers)
+    more = tuple(map(str, said.get("more", ())))
+    return MemberPapers(NodeId(str(said["node"])), secret, authority, certificate, key, peers, more)
 
 
 def read_but_certificate(home: Path, authority: bytes) -> MemberPapers:
@@ -195,7 +197,12 @@ def write(home: Path, member: MemberPapers, authority_key: bytes | None = None) 
     Raises:
         OSError: the disk is full or broken; nothing has changed.
     """
-    said = {"node": member.node, "secret": member.secret.hex(), "peers": list(member.peers)}
+    said = {
+        "node": member.node,
+        "secret": member.secret.hex(),
+        "peers": list(member.peers),
+        "more": list(member.more),
+    }
     files = {
         AUTHORITY: member.authority,
         NODE: member.certificate,

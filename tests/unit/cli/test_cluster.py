@@ -19,6 +19,7 @@ from elasticd.client.joining import KEY_NAME
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import LOCAL_LOCK_NAME, NodeConfig
+from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import tokens
 from elasticd.trust.revoked import Revoked
@@ -58,15 +59,20 @@ def test_init_for_programs(ctl: Ctl, home: Path) -> None:
         "node": config.load(home).node_id,
         "home": str(home),
         "listen": AT,
+        "addresses": [AT],
         "running": False,
     }
 
 
-def test_init_finds_this_machines_address(ctl: Ctl, home: Path) -> None:
+def test_init_finds_this_machines_addresses(ctl: Ctl, home: Path) -> None:
     code, out, err = ctl("cluster", "init", "--home", home, "--json")
     if code == 0:
-        assert not clusterhome.is_loopback(json.loads(out)["listen"])
-        assert json.loads(out)["listen"].endswith(":7070")
+        told = json.loads(out)
+        assert told["listen"] == config.load(home).listen == "0.0.0.0:7070"
+        assert told["addresses"] == [f"{host}:7070" for host in ownaddresses.hosts()]
+        assert not any(map(clusterhome.is_loopback, told["addresses"]))
+        token = json.loads(ctl("cluster", "token", "--home", home, "--json")[1])
+        assert token["addresses"] == told["addresses"][: tokens.MOST_ADDRESSES]
     else:  # a machine without any network
         assert (code, "--listen" in err) == (2, True)
 
@@ -100,7 +106,6 @@ def test_a_member_makes_no_other_cluster(ctl: Ctl, first: Path) -> None:
     ("options", "said"),
     [
         (["--listen", "here"], "--listen: must be HOST:PORT"),
-        (["--listen", "0.0.0.0:7070"], "others can't connect to that"),
         (["--listen", AT, "--node-id", "a b"], "--node-id: must be 1 to 63 letters"),
     ],
 )
@@ -159,7 +164,7 @@ def test_join(ctl: Ctl, home: Path, host: Host) -> None:
     code, out, err = ctl("cluster", "join", token, "--home", home, "--node-id", "mac-2")
     assert code == 0
     member = papers.read(home)
-    assert (member.node, member.peers) == ("mac-2", (PEER,))
+    assert (member.node, member.peers) == ("mac-2", (host.address, PEER))
     assert member.cluster_id == host.member.cluster_id and founding.founder_of(home) is None
     settings = config.load(home)
     assert (settings.node_id, settings.cluster) == ("mac-2", CLUSTER)
@@ -346,19 +351,33 @@ def test_the_usual_home_is_meant_rather_than_a_local_cluster(ctl: Ctl, tmp_path:
     assert len(papers.read_tokens(usual)) == 1
 
 
-def test_the_first_address_that_others_reach() -> None:
-    assert clusterhome.first_host(["10.0.0.5", "10.0.0.6"]) == "10.0.0.5"
+def test_the_first_node_needs_an_address_that_others_reach() -> None:
+    assert clusterhome.listen_of_first(7071, ["10.0.0.5", "10.0.0.6"]) == "0.0.0.0:7071"
     with pytest.raises(UsageError, match="--listen HOST:PORT"):
-        clusterhome.first_host(())
+        clusterhome.listen_of_first(7070, ())
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertise", "told"),
+    [
+        ("10.0.0.8:1", (), "10.0.0.8:1"),
+        ("0.0.0.0:7070", (), "10.0.0.9:7070"),
+        ("0.0.0.0:7070", ("10.0.0.7:7071",), "10.0.0.7:7071"),
+    ],
+)
+def test_what_the_others_are_told_of_it(listen: str, advertise: tuple[str, ...], told: str) -> None:
+    settings = NodeConfig(advertise=advertise)
+    assert clusterhome.reached_at(listen, "10.0.0.9", settings) == told
 
 
 @pytest.mark.parametrize(
     ("host", "listen", "running", "found"),
     [
-        ("10.0.0.9", None, False, "10.0.0.9:8070"),
-        ("10.0.0.9", None, True, "10.0.0.9:7070"),
+        ("10.0.0.9", None, False, "0.0.0.0:8070"),
+        ("10.0.0.9", None, True, "0.0.0.0:7070"),
         ("10.0.0.9", "10.0.0.8:1", False, "10.0.0.8:1"),  # as the user has it
-        ("10.0.0.9", "127.0.0.1:9", False, "10.0.0.9:1009"),  # which nobody else reaches
+        ("10.0.0.9", "0.0.0.0:1", False, "0.0.0.0:1"),
+        ("10.0.0.9", "127.0.0.1:9", False, "0.0.0.0:1009"),  # which nobody else reaches
         ("127.0.0.1", "127.0.0.1:9", False, "127.0.0.1:9"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from elasticd import archive
+from elasticd.cli.clusterhome import free_port
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.health import _start
 from elasticd.core.words.records import JobRecord, View
@@ -59,6 +60,20 @@ def examined(ctl: Ctl, home: Path) -> tuple[int, list[dict[str, Any]]]:
     code, out, _ = ctl("doctor", "--json", "--home", str(home))
     (found,) = json.loads(out)["homes"]
     return code, found["findings"]
+
+
+def test_a_daemon_that_listens_everywhere_is_noted(ctl: Ctl, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    file = home / "elasticd.toml"
+    port = free_port("0.0.0.0", 0)
+    file.write_text(f'listen = "0.0.0.0:{port}"\nadvertise = ["10.0.0.1:7071", "10.1.0.1:7071"]\n')
+    code, (found,) = examined(ctl, home)
+    assert (code, found["path"], found["wrong"]) == (0, str(file), False)
+    assert "listens on all networks" in found["cause"] and "unencrypted" in found["cause"]
+    assert "are told 10.0.0.1:7071, 10.1.0.1:7071" in found["cause"]
+    assert f"configure --listen HOST:PORT --home {home}" in found["cure"]
+    file.write_text(f'listen = "127.0.0.1:{free_port("127.0.0.1", 0)}"\n')
+    assert examined(ctl, home) == (0, [])
 
 
 def test_nothing_is_wrong_with_a_sound_home_and_a_new_one(ctl: Ctl, home: Path) -> None:

@@ -20,7 +20,18 @@ from elasticd.trust import authority
 from elasticd.trust.authority import Authority, admit
 from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
-from tests.unit.shell.control.welcoming import GUEST, Host, ask, credentials, serving
+from tests.unit.shell.control.welcoming import (
+    GUEST,
+    NODE,
+    OTHER,
+    PEER,
+    PEERS_OTHER,
+    REACHED,
+    Host,
+    ask,
+    credentials,
+    serving,
+)
 
 
 @pytest.fixture
@@ -88,8 +99,17 @@ def test_a_guest_says_nothing_to_whom_its_token_does_not_mean(
 
 def test_the_next_address_is_tried(host: Host) -> None:
     async def test() -> None:
-        token = host.token()
-        await ask(dataclasses.replace(token, addresses=("127.0.0.1:1", host.address)))
+        token = host.token(uses=2)
+        both = ("127.0.0.1:1", host.address)
+        joined = await ask(dataclasses.replace(token, addresses=both))
+        assert joined.member.peers == (host.address, PEER), "each node once"
+        assert joined.member.more == ("127.0.0.1:1", OTHER, PEERS_OTHER)
+        host.admission = dataclasses.replace(
+            host.admission, members=lambda: {NODE: OTHER, REACHED: PEER}
+        )
+        joined = await ask(token, node=NodeId("another"))
+        assert joined.member.peers == (host.address, PEER), "what worked"
+        assert joined.member.more == (OTHER, PEERS_OTHER)
         with pytest.raises(OperationError, match=r"join: 127\.0\.0\.1:1: Connection refused"):
             await ask(dataclasses.replace(token, addresses=("127.0.0.1:1",)))
 

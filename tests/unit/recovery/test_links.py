@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.recovery.links import Way, choose
+from elasticd.recovery.links import ANY_HOST, Way, choose
 from elasticd.types import NodeId
 
 A, B, C, D = (NodeId(name) for name in "abcd")
@@ -88,6 +88,27 @@ def test_the_faster_address_is_taken() -> None:
         Way(A, B, "10.1.0.b", True, 0.002, 3e8),
     ]
     assert choose((A, B), HOSTS, close).hosts[1] == "10.0.0.b", "the user's wish counts more"
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_an_address_that_is_known_to_work_comes_before_one_that_nobody_has_tried(
+    healthy: bool,
+) -> None:
+    second = Way(A, B, "10.1.0.b", healthy)
+    expected = "10.1.0.b" if healthy else "10.0.0.b"
+    assert choose((A, B), HOSTS, [second]).hosts[1] == expected
+
+
+def test_where_nothing_is_heard_another_address_is_tried() -> None:
+    deaf = Way(A, B, ANY_HOST, False)
+    route = choose((A, B, C), HOSTS, [deaf])
+    assert route.order == (A, B, C)
+    assert route.hosts == ("10.0.0.a", "10.1.0.b", "10.0.0.c")
+    route = choose((A, B, C, D), FIRST, [deaf])
+    around = zip(route.order, route.order[1:] + route.order[:1], strict=True)
+    assert (A, B) not in around, "there is no other"
+    known = Way(A, B, "10.0.0.b", True)
+    assert choose((A, B), HOSTS, [deaf, known]).hosts[1] == "10.0.0.b", "it has answered since"
 
 
 def test_a_host_without_a_name_is_one() -> None:

@@ -24,7 +24,7 @@ from elasticd.shell.control.admission import Admission
 from elasticd.shell.storage import issuing
 home = pathlib.Path(sys.argv[1])
 shown = identity.as_member(home, config.load(home))
-admission = Admission(home, shown, "c", "available", tuple)
+admission = Admission(home, shown, "c", "available", dict)
 assert admission._issuer() is None and issuing.read(home) == {}
 ignore = lambda *_: None
 out = Expulsion(home, shown, ignore, ignore, ignore, ignore, list, lambda node: 0)

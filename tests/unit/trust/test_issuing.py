@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,12 +166,30 @@ def test_one_whose_newest_certificate_is_revoked_renews_none() -> None:
 
 def test_the_register_keeps_since_when_it_is_a_member() -> None:
     issuer = Issuer(MEMBER, Revoked(), JOINED)
-    once = issuer.renewed(A, SHOWN, 9, "new a", "10.0.0.3:1")
-    assert once == GivenCertificate(9, "new a", 1.0, "10.0.0.3:1", first=7)
+    once = issuer.renewed(A, SHOWN, 9, "new a", AT)
+    assert once == GivenCertificate(9, "new a", 1.0, JOINED[A].address or AT, first=7)
     twice = Issuer(MEMBER, Revoked(), {A: once}).renewed(A, SHOWN, 11, "newer a", AT)
-    assert twice == GivenCertificate(11, "newer a", 1.0, AT, first=7)
+    assert twice == replace(once, serial=11, key="newer a")
     unknown = Issuer(MEMBER, Revoked(), {}).renewed(A, SHOWN, 9, "new a", AT)
     assert unknown.first == 7 and unknown.at_unix == SHOWN.made_unix
+
+
+@pytest.mark.parametrize(
+    ("known", "reached", "kept"),
+    [
+        ("10.0.0.2:1", "", "10.0.0.2:1"),
+        ("10.0.0.2:1", "10.1.0.2:1", "10.1.0.2:1"),
+        ("", "", "10.9.0.2:1"),
+        (None, "", "10.9.0.2:1"),
+        (None, "10.1.0.2:1", "10.1.0.2:1"),
+    ],
+)
+def test_an_address_that_nobody_has_tried_takes_no_others_place(
+    known: str | None, reached: str, kept: str
+) -> None:
+    given = {} if known is None else {A: GivenCertificate(7, "a", 1.0, known)}
+    issuer = Issuer(MEMBER, Revoked(), given)
+    assert issuer.renewed(A, SHOWN, 9, "new a", "10.9.0.2:1", reached).address == kept
 
 
 def test_who_is_put_out_is_out_with_what_has_renewed_its_certificate() -> None:

@@ -48,7 +48,7 @@ class Running(Whole):
         if entering and office.roster.warm((*members, *entering)):
             return ToFreezing((*members, *entering), f"{', '.join(entering)} may enter")
         if routing.detours(office.roster, world) and office.roster.warm(members):
-            return ToFreezing(members, "a link is back, and the ring takes it again")
+            return ToFreezing(members, "a better address works, and the ring takes it")
         return None
 
     def _entering(self) -> list[NodeId]:

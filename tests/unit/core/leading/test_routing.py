@@ -97,6 +97,37 @@ def test_a_ring_goes_round_nothing_once_its_first_choice_works_again() -> None:
         assert not routing.detours(roster, world), "the ring breaks by itself, or has to go round"
 
 
+def test_what_is_dead_elsewhere_keeps_no_ring_from_its_first_choice() -> None:
+    hosts = {n: (f"10.0.0.{n}", f"192.168.0.{n}") for n in (A, B, C)}
+    world = replace(world_of(A, B, C), hosts=("10.0.0.a:1", "192.168.0.b:1", "10.0.0.c:1"))
+    roster = roster_of(world, A, B, C)
+    for node in (A, B, C):
+        with_hosts(roster, node, *hosts[node])
+
+    def tell(source: NodeId, *dead: str) -> None:
+        others = (n for n in (A, B, C) if n != source)
+        paths = tuple(Path(n, host, host not in dead) for n in others for host in hosts[n])
+        roster.statuses[source] = replace(roster.statuses[source], paths=paths)
+
+    for source in (A, B, C):
+        tell(source, "192.168.0.c")
+    assert routing.detours(roster, world)
+    tell(A, "10.0.0.b")
+    assert not routing.detours(roster, world)
+    tell(A, "192.168.0.b")
+    assert not routing.detours(roster, world), "the ring breaks by itself"
+    tell(A, "192.168.0.c")
+    tell(B, "10.0.0.c")
+    assert not routing.detours(roster, world), "another link of it does"
+
+
+def test_a_ring_moves_to_no_address_that_nobody_has_tried() -> None:
+    world = replace(world_of(A, B), hosts=("10.0.0.a:1", "192.168.0.b:1"))
+    roster = with_hosts(roster_of(world, A, B), A, "10.0.0.a")
+    with_hosts(roster, B, "10.0.0.b", "192.168.0.b")
+    assert not routing.detours(roster, world)
+
+
 def test_of_members_that_have_not_spoken_no_detour_is_known() -> None:
     world = world_of(A, B)
     roster = roster_of(world, A, B)

@@ -14,6 +14,7 @@ from elasticd.core.membership.links import Links
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import decode_frame, encode_frame
+from elasticd.core.words.records import Path
 from elasticd.types import NodeId
 
 A, B, C, D = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d")
@@ -304,3 +305,49 @@ def test_a_relay_takes_no_nonsense() -> None:
     mesh.post(B, e.Arrived(C, Frame(("c1", "b1"), 1, 0, 0, 1, 0, stranger)))
     mesh.wait(3.0)
     assert set(mesh.views().values()) == {(A, B, C)}
+
+
+TWO = ("10.0.0.b", "10.1.0.b")
+
+
+def paths(*healthy: bool) -> tuple[Path, ...]:
+    """Of B, at its two addresses."""
+    return tuple(Path(B, host, well) for host, well in zip(TWO, healthy, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ((), (Path(B, "*", False),)),
+        (paths(True), (Path(B, "*", False),)),
+        (paths(True, True), paths(False, True)),
+        (paths(False, True), paths(False, True)),
+        (paths(True, False), paths(True, False)),
+    ],
+)
+def test_what_is_told_of_the_addresses_of_a_peer_that_is_not_heard(
+    known: tuple[Path, ...], told: tuple[Path, ...]
+) -> None:
+    mesh = Mesh(A, B, C)
+    mesh.post(A, e.Paths(B, known))
+    reach = mesh.endpoints[A].node.ctx.reach
+    assert reach.ways() == known
+    mesh.cut |= {(A, B), (B, A)}
+    mesh.wait(3.0)
+    assert reach.ways() == told
+    mesh.mend(A, B)
+    mesh.wait(30.0)
+    assert reach.ways() == known
+
+
+def test_where_all_connections_end_all_addresses_are_dead() -> None:
+    for silent_first in (True, False):
+        mesh = Mesh(A, B, C)
+        mesh.post(A, e.Paths(B, paths(True, True)))
+        reach = mesh.endpoints[A].node.ctx.reach
+        if silent_first:
+            mesh.cut |= {(A, B), (B, A)}
+            mesh.wait(3.0)
+        mesh.close(A, B)
+        mesh.wait(3.0)
+        assert reach.ways() == paths(False, False)

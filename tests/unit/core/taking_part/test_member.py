@@ -256,6 +256,16 @@ def test_links_are_told_at_once_or_several_together() -> None:
     assert len(post.told(MemberStatus)) == 1
 
 
+def test_the_leader_hears_of_the_addresses_that_this_node_has_now() -> None:
+    post = Post()
+    post.enter(WORLD)
+    post.ctx.learn(post.ctx.me, (Path(post.ctx.me, "10.0.0.1", True),))
+    post.ctx.learn(post.ctx.me, ())  # only that links have changed
+    post.member.on_ways(gather=False)
+    (status,) = post.told(MemberStatus)
+    assert (status.hosts, status.paths) == (("10.0.0.1",), ())
+
+
 def test_a_link_that_the_ring_needs_is_told_at_once_and_breaks_the_world() -> None:
     post = Post()
     post.enter(WORLD)

@@ -33,14 +33,15 @@ def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of
         watch._changed(replace(running, peers=(kept, back)))
         found = {each: may_end(a, each) for each in a.peers.dialled()}
         assert found == {kept: False, gone: True, back: False}
+        assert not may_end(a, gone, advertised=True)
         await a.peers.close()
 
     asyncio.run(main())
 
 
-def may_end(daemon: Daemon, address: str) -> bool:
+def may_end(daemon: Daemon, address: str, *, advertised: bool = False) -> bool:
     """Whether it is dialled no more once it was silent for long."""
-    attempts = daemon.peers._dialler.dials[address].attempts()
+    attempts = daemon.peers._dialler.dials[address].attempts(lambda _: advertised)
     state = tenacity.RetryCallState(attempts, None, (), {})
     state.outcome_timestamp = state.start_time + FORGET_SECONDS + 1
     return bool(cast(Any, attempts.stop)(state))

@@ -44,6 +44,27 @@ class FakePeers:
         self.complain = Complaints("peers")
         self.protocol = NEWEST
         self.call: Callbacks | None = None
+        self.own: tuple[str, ...] = ()
+        self.at: list[tuple[NodeId, tuple[str, ...]]] = []
+        self.others: list[tuple[str, ...]] = []
+
+    def others_than(self, node: NodeId) -> tuple[str, ...]:
+        return (f"where others than {node} are",)
+
+    def are_at(self, others: tuple[str, ...]) -> None:
+        self.others.append(others)
+
+    def moved(self, addresses: tuple[str, ...]) -> None:
+        self.own = addresses
+
+    def addresses_of(self, node: NodeId) -> tuple[str, ...]:
+        return ()
+
+    def is_at(self, node: NodeId, addresses: tuple[str, ...]) -> None:
+        self.at.append((node, addresses))
+
+    def connected(self) -> list[NodeId]:
+        return [OTHER]
 
     def protocol_of(self, node: NodeId) -> int:
         return self.protocol
@@ -79,6 +100,31 @@ class Newer:
 
     since: ClassVar = NEWEST + 1
     text: str
+
+
+def test_all_are_told_where_this_node_is_now_and_it_hears_where_they_are(tmp_path: Path) -> None:
+    peers = FakePeers()
+    talk = talk_of(peers, tmp_path)
+    own = ("10.0.0.1:1", "10.1.0.1:1")
+    talk.moved(own)
+    (sent,) = peers.sent
+    assert peers.own == own and (sent["address"], tuple(sent["addresses"])) == (own[0], own)
+    assert peers.call is not None
+    peers.call.message(OTHER, {**sent, "addresses": ["10.0.0.2:1"]})
+    del sent["addresses"]  # as the version before says it
+    peers.call.message(OTHER, sent)
+    assert peers.at == [(OTHER, ("10.0.0.2:1",))]
+
+
+def test_who_connects_hears_where_others_are(tmp_path: Path) -> None:
+    peers = FakePeers()
+    talk = talk_of(peers, tmp_path)
+    assert peers.call is not None
+    peers.call.connected(OTHER, "boot", "10.0.0.2:1")
+    info = peers.sent[0]
+    assert info["others"] == [f"where others than {OTHER} are"]
+    peers.call.message(OTHER, info)
+    assert peers.others == [tuple(info["others"])] and talk.infos[OTHER].others == ()
 
 
 @pytest.mark.parametrize("protocol", [NEWEST, NEWEST + 1])

@@ -28,7 +28,10 @@ from tests.unit.shell.control.welcoming import (
     GUEST,
     NODE,
     NOW,
+    OTHER,
     PEER,
+    PEERS_OTHER,
+    REACHED,
     Heard,
     Host,
     ask,
@@ -76,12 +79,14 @@ def test_a_guest_becomes_a_member(host: Host, tmp_path: Path) -> None:
         member = joined.member
         authority.check(member)
         assert (member.node, member.secret) == (GUEST, host.member.secret)
-        assert (member.cluster_id, member.peers) == (host.member.cluster_id, (PEER,))
+        assert (member.cluster_id, member.peers, member.more) == (
+            host.member.cluster_id, (host.address, PEER), (OTHER, PEERS_OTHER),
+        )  # fmt: skip
         assert (joined.cluster, joined.partition, joined.issuer) == (
             CLUSTER, "available", host.address,
         )  # fmt: skip
         assert host.joined[GUEST].serial == authority.issued(member.certificate).serial
-        assert host.joined[GUEST].address == joined.listen
+        assert host.joined[GUEST].address == joined.told
         assert [len(each.keys) for each in host.tokens] == [1]
         assert papers.is_private(host.home)
         # The two ends now take each other for members.
@@ -288,14 +293,15 @@ def test_two_at_the_same_moment_both_get_in(host: Host) -> None:
 
 def test_later_guests_are_told_of_earlier_ones(host: Host) -> None:
     async def test() -> None:
-        token = host.token(uses=3)
+        token = host.token(uses=4)
         await ask(token, node=NodeId("a"), listen="10.77.0.2:1")
         await ask(token, node=NodeId("b"), listen="10.77.0.3:1")
         host.credentials.revoked = Revoked(
             {host.member.name_of(NodeId("a")): host.joined[NodeId("a")].serial}
         )
+        await ask(token, node=REACHED, listen="10.77.0.5:1")
         last = await ask(token, node=NodeId("c"), listen="10.77.0.4:1")
-        assert last.member.peers == (PEER, "10.77.0.3:1")
+        assert last.member.peers == (host.address, PEER, "10.77.0.3:1")
 
     listening(host, test)
 

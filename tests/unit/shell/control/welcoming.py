@@ -32,7 +32,9 @@ from elasticd.types import NodeId
 T = TypeVar("T")
 NOW = 1_700_000_000.0
 NODE, CLUSTER = NodeId("secret-node-name"), "secret-cluster-name"
-PEER = "10.77.0.1:7070"
+REACHED, PEER = NodeId("reached"), "10.77.0.1:7070"
+OTHER, PEERS_OTHER = "10.78.0.9:7070", "10.78.0.1:7070"
+"""Where else the host and its peer are."""
 GUEST = NodeId("guest")
 Admit = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -58,7 +60,9 @@ class Host:
         self.credentials = credentials(self.home, self.member)
         self.admission = Admission(
             self.home, self.credentials, CLUSTER, "available",
-            members=lambda: (PEER,), known=lambda: self.known, now=lambda: self.clock,
+            members=lambda: {NODE: self.address, REACHED: PEER},
+            more=lambda: (self.address, OTHER, PEER, PEERS_OTHER),
+            known=lambda: self.known, now=lambda: self.clock,
         )  # fmt: skip
         self.address = ""
 

@@ -44,6 +44,7 @@ class Daemon:
         boot: str = "boot-1",
         cluster: str = "test",
         advertised: tuple[str, ...] = (),
+        listen: str = "",
     ) -> None:
         self.address = own or free_address()
         self.seen: list[tuple[Any, ...]] = []
@@ -63,7 +64,7 @@ class Daemon:
             self._up, self._down, self._message, self._serve, self._moved,
             must_renew=self._told_to_renew,
         )  # fmt: skip
-        self.peers = Peers(me, self.address, addresses, calls, self.credentials)
+        self.peers = Peers(me, listen or self.address, addresses, calls, self.credentials)
 
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self.seen.append(("up", node, boot))

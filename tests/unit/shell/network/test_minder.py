@@ -56,6 +56,13 @@ def test_what_can_not_be_measured_is_left_alone() -> None:
     assert FIRST not in one.speeds and line.fetched[FIRST] == MEASUREMENTS
 
 
+def test_what_was_measured_is_not_measured_because_others_come() -> None:
+    one, line = peer(), Line({})
+    one.speeds[FIRST] = 1e12
+    run(one, line, ())
+    assert line.fetched == {FIRST: 0, SECOND: MEASUREMENTS}
+
+
 def test_it_ends_with_the_peer() -> None:
     one, line = peer(), Line({FIRST: 1000})
     one.gone.set()

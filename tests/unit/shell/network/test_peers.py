@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network import dialling, transfer
-from elasticd.shell.network.peers import MAX_QUEUED_BYTES
+from elasticd.shell.network.peers import MAX_OTHERS, MAX_QUEUED_BYTES
 from elasticd.shell.storage import papers
 from elasticd.types import NodeId
 from tests.members import credentials, member
@@ -204,6 +205,8 @@ def test_a_peer_with_two_addresses_moves_when_one_dies(run: Run, how: str) -> No
                 await b.until_seen("up", "a", "boot-1")
                 await until(lambda: len(a.peers.paths_of(NodeId("b"))) == 2)
                 await until(lambda: a.peers.address_of(NodeId("b")) == first.address)
+                assert a.peers.reached() == {NodeId("a"): a.address, NodeId("b"): first.address}
+                assert a.peers.addresses() == [a.address, first.address, own]
                 a.seen.clear()
                 if how == "silent":
                     first.silent = True
@@ -219,6 +222,71 @@ def test_a_peer_with_two_addresses_moves_when_one_dies(run: Run, how: str) -> No
                 if how == "silent":
                     first.silent = False
                     await a.until_seen("moved", "b", first.address)
+
+    run(main())
+
+
+def test_a_peer_says_where_else_it_is_and_where_no_more(run: Run) -> None:
+    async def main() -> None:
+        own = free_address()
+        async with Cable(own) as second:
+            b = Daemon("b", own=own)
+            a = Daemon("a", b.address)
+            async with running(a, b):
+                await a.until_seen("up", "b", "boot-1")
+                node, both = NodeId("b"), (second.address, own)
+                b.peers.moved(both)
+                assert b.peers.reached()[node] == second.address
+                a.peers.is_at(node, both)
+                await a.until_seen("moved", "b", second.address)
+                await until(lambda: [p.healthy for p in a.peers.paths_of(node)] == [True, True])
+                a.peers.is_at(node, (own,))
+                await a.until_seen("moved", "b", own)
+                assert len(a.peers.paths_of(node)) == 1
+                for wrong in (("nowhere",), tuple(f"10.0.0.1:{n}" for n in range(1, 20))):
+                    with pytest.raises(ProtocolError):
+                        a.peers.is_at(node, wrong)
+                a.peers.is_at(NodeId("nobody"), both)
+                assert ("down", "b", "boot-1") not in a.seen
+
+    run(main())
+
+
+def test_a_peer_is_found_where_it_says_at_last(run: Run) -> None:
+    """Its address has changed before it knew: it connects to us, and we look for it in vain."""
+
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # and nobody listens
+            now, before = free_address(), f"127.0.0.1:{taken.getsockname()[1]}"
+            a = Daemon("a")
+            b = Daemon("b", a.address, own=before, listen=now)
+            async with running(a, b):
+                await until(lambda: before in a.peers.dialled() and bool(b.peers._table.runs))
+                b.peers.moved((now,))
+                await a.until_seen("up", "b", "boot-1")
+                await b.until_seen("up", "a", "boot-1")
+                assert a.peers.addresses() == [a.address, now]
+                assert [path.healthy for path in a.peers.paths_of(NodeId("b"))] == [True]
+
+    run(main())
+
+
+def test_two_that_have_both_moved_meet_through_a_third(run: Run) -> None:
+    async def main() -> None:
+        a = Daemon("a")
+        b, c = Daemon("b", a.address), Daemon("c", a.address)
+        async with running(a, b, c):
+            await a.until_seen("up", "b", "boot-1")
+            await a.until_seen("up", "c", "boot-1")
+            others = a.peers.others_than(NodeId("c"))
+            assert others == (b.address,) and b.peers.connected() == ["a"]
+            c.peers.are_at((c.address, *others))
+            await b.until_seen("up", "c", "boot-1")
+            with pytest.raises(ProtocolError):
+                c.peers.are_at(("nowhere",))
+            with pytest.raises(ProtocolError):
+                c.peers.are_at((b.address,) * (MAX_OTHERS + 1))
 
     run(main())
 

@@ -240,7 +240,8 @@ class Issuer:
         own = papers.read(self.home)
         self.credentials = self.daemon.credentials
         self.credentials.show(own, *papers.shown(self.home))
-        desk = RenewalDesk(self.home, self.credentials)
+        self.reached: str | None = None
+        desk = RenewalDesk(self.home, self.credentials, lambda node: self.reached)
         self.daemon.peers._acceptor.renew = desk.renew
         guest = papers.read(self.guest_home)
         self.guest = Credentials(guest, *papers.shown(self.guest_home), Revoked())
@@ -260,7 +261,9 @@ def test_a_member_with_an_old_certificate_gets_a_new_one(run: Run, tmp_path: Pat
         async with running(host.daemon):
             # It hasn't heard, and asks again.
             first = await ask(host.daemon.address, host.guest, host.word())
+            host.reached = "127.0.0.1:10"
             made = await ask(host.daemon.address, host.guest, host.word())
+            assert issuing.read(host.home)[NodeId("g")].address == host.reached
             assert issued(first).serial < issued(made).serial
             new = founding.take(host.guest_home, host.guest.member, made, old)
             assert authority.fits(made, new.key) and new.key != host.guest.member.key

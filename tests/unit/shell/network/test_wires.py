@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from elasticd.shell.network.wires import LONGEST_PROOF_SECONDS, SICK_SECONDS, PeerRun, Wire
+from elasticd.shell.network.wires import (
+    LONGEST_PROOF_SECONDS,
+    SETTLE_SECONDS,
+    SICK_SECONDS,
+    PeerRun,
+    Wire,
+)
 from elasticd.types import NodeId
 
 
@@ -115,8 +121,23 @@ def test_the_first_address_that_is_well_is_taken() -> None:
     assert not peer.choose() and peer.active is y, "nothing is better than it"
     assert [(p.host, p.healthy) for p in peer.paths()] == [("x", False), ("y", False)]
     assert peer.news() and not peer.news()
+    peer.announce(0.0)
     del peer.wires["y:1"]
+    peer.settle(SETTLE_SECONDS / 2)
     assert [p.host for p in peer.paths()] == ["x"], "it may just not have answered yet"
-    peer.settled = True
+    peer.settle(SETTLE_SECONDS)
     assert [(p.host, p.healthy) for p in peer.paths()] == [("x", False), ("y", False)]
     assert peer.choose() and peer.active is x
+
+
+def test_an_address_that_is_told_of_may_not_have_answered_yet() -> None:
+    peer = PeerRun(NodeId("b"), "b1", "x:1", ("x:1", "z:1"))
+    peer.announce(0.0)
+    peer.wires["x:1"] = wire("x:1")
+    peer.speeds = {"x:1": 1.0, "z:1": 2.0}
+    peer.settle(10.0)
+    peer.moved(("y:1", "x:1"), 10.0)
+    assert peer.speeds == {"x:1": 1.0}, "what has gone is measured again when it is back"
+    for now, known in ((11.0, ["x"]), (12.0, ["y", "x"])):
+        peer.settle(now)
+        assert [path.host for path in peer.paths()] == known
