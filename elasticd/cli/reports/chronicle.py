@@ -234,13 +234,14 @@ def partition(stretches: list[Stretch]) -> tuple[Stretch, ...]:
     """The same time, each moment of it counted once: as the last of :data:`StretchKind` there."""
     edges: list[tuple[float, int, StretchKind]] = []
     for each in stretches:
-        edges += [(each.begin, 1, each.kind), (each.end, -1, each.kind)]
+        edges.append((each.begin, 1, each.kind))
+        edges.append((each.end, -1, each.kind))
     edges.sort()
     open_: dict[StretchKind, int] = dict.fromkeys(_KINDS, 0)
     found: list[Stretch] = []
     for (time, change, kind), (until, _, _) in itertools.pairwise(edges):
         open_[kind] += change
-        there = [each for each in _KINDS if open_[each]]
+        there: list[StretchKind] = [each for each in _KINDS if open_[each]]
         if not there or until <= time:
             continue
         if found and found[-1].kind == there[-1] and found[-1].end == time:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elasticd.cli.output import shown_bytes
-from elasticd.cli.reports.chronicle import Chronicle
+from elasticd.cli.reports.chronicle import Chronicle, StretchKind
 from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.fields import maps, number, several, whole, words
 from elasticd.cli.reports.goodput import Goodput, goodput, speeds
@@ -161,7 +161,7 @@ def _rows_of(spent: Goodput) -> Iterable[tuple[Cell, ...]]:
 
 
 def _told(course: Chronicle) -> str:
-    kinds = dict.fromkeys(each.kind for each in course.stretches)
+    kinds: dict[StretchKind, None] = dict.fromkeys(each.kind for each in course.stretches)
     spent = ", ".join(f"{kind} {lasting(course.seconds(kind))}" for kind in kinds)
     return f"{counted(len(course.faults), 'fault')}; {spent}"
 

@@ -222,7 +222,7 @@ def _are_columns(data: Any) -> bool:
     if not isinstance(data, tuple):
         return False
     shapes = {tuple(getattr(column, "shape", ())) for column in data}
-    return len(shapes) > 1 and () not in shapes and len({shape[0] for shape in shapes}) == 1
+    return len(shapes) > 1 and () not in shapes and len({shape[:1] for shape in shapes}) == 1
 
 
 def stack(samples: Sequence[Any]) -> Any:
