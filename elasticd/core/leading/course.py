@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.patience import Patience
-from elasticd.core.words.records import World
+from elasticd.core.words.records import World, shared_step
 from elasticd.core.words.worlds import Progress
 from elasticd.types import NodeId, Tag
 
@@ -72,19 +72,11 @@ class Course:
 
     def begin(self, world: World) -> None:
         """This world is to form."""
-        if self.world is not None and not self._goes_on(self.world, world):
+        # Does the step whose loss we know lie before the new world, and in its line?
+        if self.world is not None and shared_step(self.world, world) < self.loss_step:
             self.loss, self.loss_step = None, world.step
         self.take(world)
         self.progress, self.released = {}, set()
-
-    def _goes_on(self, old: World, new: World) -> bool:
-        """Whether the step whose loss we know lies before the new world, and in its line."""
-        if new.lineage == old.lineage:
-            return True
-        parent = new.parent
-        return (
-            parent is not None and parent.lineage == old.lineage and parent.step >= self.loss_step
-        )
 
     def found(self, committed: int, now: float) -> list[tuple[NodeId, Progress]]:
         """The world that was taken has come so far. What its members have told too early of it."""

@@ -12,7 +12,7 @@ from elasticd.core.taking_part.told import ToldByMember
 from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import World, committed_before
+from elasticd.core.words.records import World, committed_before, shared_step
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
@@ -119,12 +119,13 @@ class Reports:
         with a trainer that was in none before."""
         if another:
             self.told.states.lost()
-        self.world, self.faults, self.broken_at = world, [], -inf
+        old, self.world, self.faults, self.broken_at = self.world, world, [], -inf
         for told in self.told.enter(self.ctx.me, world):
             self.tell(told)
         self.progress = None
-        known = committed_before(world)
-        self.committed = known if world.goes_back else max(self.committed, known)
+        # What was committed in another line says nothing of this one.
+        ours = -1 if world.goes_back or old is None else shared_step(old, world)
+        self.committed = int(max(committed_before(world), min(self.committed, ours)))
 
     def formed(self, world: World) -> None:
         """All members of the world have the state from which it goes on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest
@@ -334,6 +335,15 @@ def committed_before(world: World) -> int:
     a step that some of them are to be given nobody may be left who has it."""
     surely = world.goes_back or not world.takers
     return world.step if surely else max(0, world.step - 1)
+
+
+def shared_step(old: World, new: World) -> float:
+    """The last step of ``old``'s line that ``new``'s has gone through, as far as the two tell; -1:
+    none is known."""
+    if new.lineage == old.lineage:
+        return inf
+    parent = new.parent
+    return parent.step if parent is not None and parent.lineage == old.lineage else -1
 
 
 def stayed(world: World) -> tuple[NodeId, ...]:

@@ -11,7 +11,7 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.words.effects import Reached, Send
 from elasticd.core.words.worlds import Fault, MemberStatus, Progress
-from elasticd.types import NodeId, Tag
+from elasticd.types import Lineage, NodeId, Point, Tag
 from tests.unit.core.leading.bench import status_of
 from tests.unit.core.taking_part.post import EPOCH, world_of
 from tests.unit.core.taking_part.test_member_faults import EMPTY, LEADER, ME
@@ -125,6 +125,19 @@ def test_a_world_that_goes_back_takes_them_back(reports: Reports) -> None:
     assert reports.committed == 9
     reports.enter(replace(on, step=5, rung="restore", generation=Tag(6, LEADER, "r")))
     assert reports.committed < 9
+
+
+def test_what_another_line_has_committed_says_nothing_of_this_one(reports: Reports) -> None:
+    """The others went back while this member was away."""
+    reports.enter(WORLD)
+    reports.trains(at(9))
+    parent = Point(WORLD.lineage, 6, WORLD.stamp)
+    other = replace(world_of(LEADER, ME, counter=6, step=7), lineage=Lineage("other"))
+    for opened, committed in ((None, 7), (parent, 7), (replace(parent, step=8), 8)):
+        reports.enter(replace(other, parent=opened))
+        assert reports.committed == committed
+        reports.enter(WORLD)
+        reports.trains(at(9))
 
 
 def test_a_restarted_daemon_knows_what_was_seen_committed_in_its_newest_world(
