@@ -116,6 +116,11 @@ def test_no_daemon_at_all_is_told_and_the_last_picture_stays(
     assert lookout.scene.status == status
 
 
+def _hangs_up() -> None:
+    """Signals that were ignored stay so, and these tests may run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class _Terminal:
     """The other end of a pseudo-terminal in which the monitor runs."""
 
@@ -126,7 +131,7 @@ class _Terminal:
         self.process = subprocess.Popen(
             [*PROGRAM, "monitor", "--home", str(home)],
             stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
-            env={**os.environ, **size, **environment},
+            env={**os.environ, **size, **environment}, preexec_fn=_hangs_up,
         )  # fmt: skip
         self._inner, self.text = inner, ""
 
