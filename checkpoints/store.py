@@ -22,8 +22,9 @@ from elasticd.checkpoints.disk import (
     refusing,
     write_beside,
 )
-from elasticd.checkpoints.folder import CheckpointFolder, Pace, changed_at, entries, rot
+from elasticd.checkpoints.folder import CheckpointFolder, Pace, entries, rot
 from elasticd.checkpoints.integrity import verified
+from elasticd.checkpoints.leftovers import checkpoints_in, leftovers
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.sequential import Chunk
@@ -141,12 +142,15 @@ class LocalStore:
             RotError: its digest isn't ``digest``; nothing of it is then left.
             StateError: also when that isn't the manifest's.
         """
-        path = self._shard_path(job, step, stamp, index, count)
         found = self._find(job, step, stamp)
-        if not 0 <= index < count or (
-            found is not None and (found.count, found.shards[index].digest) != (count, digest)
+        if not 0 <= index < count or not (
+            found is None
+            or (found.count == count and found.shards[index].digest == digest)
+            or self._give_way(found)
         ):
+            path = self._shard_path(job, step, stamp, index, count)
             raise StateError(f"{path}: not a shard of this checkpoint")
+        path = self._shard_path(job, step, stamp, index, count)
         make_folders(self._disk, path.parent)
         written = 0
 
@@ -173,6 +177,7 @@ class LocalStore:
         """Make the checkpoint final on this node, which may hold none of its shards.
 
         Doing it again is fine; a manifest of the same state that names other holders takes over.
+        One of other files gives way if it only says that others have them.
 
         Raises:
             StateError: also when a shard that this node is to hold isn't here, or another state has
@@ -182,7 +187,7 @@ class LocalStore:
         final, partial = self._final(job, step, stamp), self._partial(job, step, stamp)
         data = manifest.encode(new)
         old = self._find(job, step, stamp)
-        if old is not None and not old.same_state(new):
+        if old is not None and not old.same_state(new) and not self._give_way(old):
             raise StateError(f"{final}: another state is committed there")
         at = self._folder(job, step, stamp)
         folder = self._at(at)
@@ -201,6 +206,12 @@ class LocalStore:
             else:
                 self._disk.sync_folder(final)
             self._disk.sync_folder(final.parent)
+
+    def takes(self, wanted: Manifest) -> bool:
+        """False: what is final here under this name are other files, by which another world has
+        stored the state; nothing is written over them."""
+        found = self._find(wanted.job, wanted.step, wanted.stamp)
+        return found is None or found.shards == wanted.shards or self._only_names(found)
 
     def verify(
         self,
@@ -251,7 +262,7 @@ class LocalStore:
         problems: list[Problem] = []
         spared = {self._partial(*key) for key in current} | {self._final(*key) for key in current}
         for each in self.jobs() if job is None else [job]:
-            for path in () if each in written else self._leftovers(each, spared):
+            for path in () if each in written else leftovers(self.folder(each), spared):
                 with refusing(path):
                     if path.is_dir():
                         self._at(path).discard()
@@ -264,6 +275,18 @@ class LocalStore:
     def final_path(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> Path:
         """Where a shard of a checkpoint is that is final."""
         return self._final(job, step, stamp) / layout.shard_name(index, count)
+
+    def _only_names(self, found: Manifest) -> bool:
+        """Nothing of a final checkpoint is here, or should be: it says who has it."""
+        mine = () if self._node is None else found.held_by(self._node)
+        return not mine and not self.held(found.job, found.step, found.stamp)
+
+    def _give_way(self, found: Manifest) -> bool:
+        """Whether other files can have the name of a final checkpoint, which is then gone."""
+        if not self._only_names(found):
+            return False
+        self._at(self._final(found.job, found.step, found.stamp)).discard()
+        return True
 
     def _at(self, path: Path) -> CheckpointFolder:
         return CheckpointFolder(path, self._node, self._disk)
@@ -299,9 +322,9 @@ class LocalStore:
     def _examine(self, job: JobId) -> list[tuple[Stored | None, list[Problem]]]:
         """What there was at one moment: if one goes while we look another may have come for it."""
         for _ in range(_LOOKS):
-            folders = self._folders(job, partial=False)
+            folders = checkpoints_in(self.folder(job), partial=False)
             found = list(self._look_at(job, [path for _, path in folders]))
-            if self._folders(job, partial=False) == folders:
+            if checkpoints_in(self.folder(job), partial=False) == folders:
                 break
         return found
 
@@ -319,25 +342,6 @@ class LocalStore:
             except StateError as error:
                 examined = None, [folder.without_manifest(error)]
             yield examined
-
-    def _leftovers(self, job: JobId, spared: Collection[Path]) -> list[Path]:
-        finals, partials = self._folders(job, partial=False), self._folders(job, partial=True)
-        ends = [(step, changed_at(path / layout.MANIFEST_NAME)) for step, path in finals]
-
-        def is_over(step: int, path: Path) -> bool:
-            changed = changed_at(path)
-            return any(end >= step and since >= changed for end, since in ends)
-
-        old = [path for step, path in partials if path not in spared and is_over(step, path)]
-        kept = [path for _, path in (*finals, *partials) if path not in (*spared, *old)]
-        places = [self.folder(job), *kept]
-        temporary = [p for place in places for p in entries(place) if p.name.endswith(TEMPORARY)]
-        return temporary + old
-
-    def _folders(self, job: JobId, *, partial: bool) -> list[tuple[int, Path]]:
-        """(step, folder) of the job's final or partial checkpoints, by step."""
-        parsed = [(layout.parse_folder(path.name), path) for path in entries(self.folder(job))]
-        return sorted((p[0], path) for p, path in parsed if p is not None and p[2] == partial)
 
 
 def _there(folder: Path, count: int) -> tuple[int, ...]:

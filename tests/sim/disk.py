@@ -202,13 +202,27 @@ class Disk:
                     self.keep(own.key, *name, row)
         return [(index, *row) for (_, index), row in own.files().items()]
 
-    def may_keep(self, key: Key, count: int, index: int, digest: str) -> bool:
+    def makes_room(self, node: NodeId, key: Key, count: int, index: int, digest: str) -> bool:
         """False for a shard of another state than the final one of that name: nothing final is
-        written over."""
+        written over. One that only says that others have it is gone then."""
         final = self.finals.get(key)
-        if final is None:
+        if final is None or (final.count == count and final.shards[index].digest == digest):
             return True
-        return final.count == count and final.shards[index].digest == digest
+        return self._give_way(node, final)
+
+    def takes(self, node: NodeId, wanted: Manifest) -> bool:
+        """As LocalStore.takes."""
+        final = self.finals.get((wanted.job, wanted.step, wanted.stamp))
+        return final is None or final.shards == wanted.shards or self._only_names(node, final)
+
+    def _only_names(self, node: NodeId, final: Manifest) -> bool:
+        return not final.held_by(node) and not self.held(final)
+
+    def _give_way(self, node: NodeId, final: Manifest) -> bool:
+        if not self._only_names(node, final):
+            return False
+        del self.finals[final.job, final.step, final.stamp]
+        return True
 
     def keep(self, key: Key, count: int, index: int, row: tuple[int, str]) -> None:
         """A shard that is durable at once: one that was copied from a peer."""
@@ -262,7 +276,7 @@ class Disk:
         if self.full:
             self.refused.add(key)
             return "no space left on device"
-        if old is not None and not old.same_state(manifest):
+        if old is not None and not old.same_state(manifest) and not self._give_way(node, old):
             return "another state is committed there"
         for index in manifest.held_by(node):
             if not self._seems_whole(key, manifest, index):

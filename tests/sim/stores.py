@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
 from elasticd.types import JobId, NodeId, Stamp
@@ -87,7 +88,7 @@ class Stores:
             if not self.host.disk.takes_shards:
                 self.host.disk.refused.add(key)
                 return "no space left on device", ()
-            if not self.host.disk.may_keep(key, count, index, digest):
+            if not self.host.disk.makes_room(self.host.name, key, count, index, digest):
                 return f"shard {index} of step {step} is not of the checkpoint that is here", ()
             for node in sources[index]:
                 host = self.host.cluster.hosts[node]
@@ -159,14 +160,32 @@ class Stores:
 
         self.host.cluster.after(self.host.chance("prepared").uniform(0.01, 0.4), attempt)
 
+    def _lacking(self, found: Manifest, holders: tuple[tuple[NodeId, ...], ...]) -> str:
+        """As Copies.borrow: why a shard could not be had from the others, or nothing."""
+        key = (found.job, found.step, found.stamp)
+        for shard, nodes in zip(found.shards, holders, strict=True):
+            row = (shard.bytes, shard.digest)
+            hosts = [self.host.cluster.hosts[node] for node in nodes if node != self.host.name]
+            if not any(
+                host.node is not None
+                and self.host.cluster.network.connected(self.host.name, host.name)
+                and host.disk.file(key, found.count, shard.index) == row
+                for host in hosts
+            ):
+                return f"shard {shard.index} of step {found.step} could not be had"
+        return ""
+
     def _restored(self, world: World) -> Answer:
         """From the world's checkpoint."""
         found = world.manifest
         assert found is not None
         rows = tuple((s.index, s.bytes, s.digest) for s in found.shards)
-        reason, _ = self._copy_shards(
-            found.job, found.step, found.stamp, found.count, rows, world.holders
-        )
+        if self.host.disk.takes(self.host.name, found):
+            reason, _ = self._copy_shards(
+                found.job, found.step, found.stamp, found.count, rows, world.holders
+            )
+        else:
+            reason = self._lacking(found, world.holders)
         first, *others = seen_in(found)
         if others:
             self.host.cluster.checkers.broken(f"{found.point} is put together from several states")

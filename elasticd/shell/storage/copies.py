@@ -37,6 +37,14 @@ class NoCopyError(OperationError):
         self.rotten = rotten
 
 
+def descriptor(
+    store: LocalStore, job: JobId, step: int, stamp: Stamp, index: int, count: int
+) -> int:
+    """Of a shard that is here, the caller's to close. Blocks."""
+    with store.open_shard(job, step, stamp, index, count) as file:
+        return os.dup(file.fileno())
+
+
 class Copies:
     """Brings shards into one node's store."""
 
@@ -89,6 +97,46 @@ class Copies:
         lost = {index: "was missing" for index in missing if index in own}
         for index, reason in sorted({**lost, **{i: p.reason for i, p in wrong.items()}}.items()):
             self.tell_repaired(found, index, reason)
+
+    async def all_of(
+        self, found: Manifest, sources: tuple[tuple[NodeId, ...], ...], *, trust: bool
+    ) -> list[int]:
+        """Descriptors of all shards in the order of numbers, the caller's to close; they are had
+        here first, as :meth:`repair` does. If another world has stored the same state here, cut
+        otherwise, that stays, and peers' copies are in nameless files.
+
+        Raises:
+            OperationError: naming the shard that nobody has.
+        """
+        fds: list[int] = []
+        try:
+            if not await asyncio.to_thread(self._store.takes, found):
+                for index in range(found.count):
+                    fds.append(await self._borrow(found, index, sources[index]))
+                return fds
+            with self._pins.held(found.job, found.step, found.stamp):
+                await self.repair(found, range(found.count), sources, trust=trust)
+                for index in range(found.count):
+                    name = (found.job, found.step, found.stamp, index, found.count)
+                    fds.append(await asyncio.to_thread(descriptor, self._store, *name))
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return fds
+
+    async def _borrow(self, found: Manifest, index: int, sources: tuple[NodeId, ...]) -> int:
+        digest, lent = found.shards[index].digest, list[int]()
+
+        def keep(fd: int) -> None:
+            for _ in verified(slices(fd), digest, f"shard {index} of step {found.step}"):
+                pass
+            os.lseek(fd, 0, os.SEEK_SET)
+            lent.append(os.dup(fd))
+
+        key = (found.job, found.step, found.stamp, found.count)
+        await self._from_peers(*key, index, sources, keep)
+        return lent.pop()
 
     def tell_repaired(self, found: Manifest, index: int, reason: str) -> None:
         """Write the event."""

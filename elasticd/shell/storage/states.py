@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from elasticd.shell.children.logspan import LogSpan
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.archives import Archives
-from elasticd.shell.storage.copies import Copies, NoCopyError, Tell
+from elasticd.shell.storage.copies import Copies, NoCopyError, Tell, descriptor
 from elasticd.shell.storage.namelessfile import file_of
 from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Pins
@@ -212,29 +211,12 @@ class States:
             raise StateError("the world names no checkpoint")
         if found.count > MAX_FRAME_FDS:
             raise StateError(f"{found.count} shards: a trainer takes at most {MAX_FRAME_FDS}")
-        with self.pins.held(found.job, found.step, found.stamp):
-            try:
-                await self.copies.repair(
-                    found, range(found.count), world.holders, trust=not careful
-                )
-            except OperationError:
-                await self.changed(found.job)  # what was set aside is nothing to restore from
-                raise
-            fds: list[int] = []
-            try:
-                for shard in found.shards:
-                    name = (found.job, found.step, found.stamp, shard.index, found.count)
-                    fds.append(await asyncio.to_thread(self._descriptor, *name))
-            except BaseException:
-                for fd in fds:
-                    os.close(fd)
-                raise
+        try:
+            fds = await self.copies.all_of(found, world.holders, trust=not careful)
+        except OperationError:
+            await self.changed(found.job)  # what was set aside is nothing to restore from
+            raise
         return fds, tuple(shard.digest for shard in found.shards)
-
-    def _descriptor(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> int:
-        """Of a shard that is here, the caller's to close. Blocks."""
-        with self.store.open_shard(job, step, stamp, index, count) as file:
-            return os.dup(file.fileno())
 
     async def _bring_shards(self, effect: e.FetchShards) -> None:
         rotten: tuple[tuple[int, NodeId], ...] = ()
@@ -306,7 +288,7 @@ class States:
                     return await self._children.export(job, wanted)
                 case WantShard(job, step, stamp, index, count):
                     shard = (job, step, stamp, index, count)
-                    return await asyncio.to_thread(self._descriptor, *shard)
+                    return await asyncio.to_thread(descriptor, self.store, *shard)
                 case DoubtShard(job, step, stamp, index, count):
                     self.doubted(self.store.final_path(job, step, stamp, index, count))
                     return file_of(b"")

@@ -196,6 +196,34 @@ def test_another_state_of_the_same_name_is_refused(store: LocalStore) -> None:
     assert store.manifests(JOB) == [manifest_of(10)]
 
 
+@pytest.mark.parametrize("first", ["shard", "manifest"])
+def test_what_only_names_others_gives_way_to_another_cut(store: LocalStore, first: str) -> None:
+    whole = b"whole"
+    shards = (Shard(0, len(whole), digest_of(whole)),)
+    cut = replace(manifest_of(10), count=1, shards=shards, holders=((PEER,),))
+    store.commit(cut)
+    here = manifest_of(10, ((PEER,), (PEER,)))
+    assert store.takes(here)
+    if first == "shard":
+        put(store, 10, 1)
+        assert store.coming(JOB, 10, stamp_of(10), COUNT) == (1,)
+    store.commit(here)
+    assert store.stored(JOB) == [Stored(here, (1,) if first == "shard" else ())]
+    # What has a shard stays.
+    put(store, 10, 1)
+    assert not store.takes(cut)
+    with pytest.raises(StateError, match="another state is committed there"):
+        store.commit(cut)
+    with pytest.raises(StateError, match="not a shard of this checkpoint"):
+        store.put_shard(JOB, 10, stamp_of(10), 0, 1, [whole], digest_of(whole))
+
+
+def test_what_is_to_hold_a_shard_gives_way_to_nothing(store: LocalStore, tmp_path: Path) -> None:
+    commit(store, 10)
+    path_of(tmp_path, 10, 0).unlink()
+    assert not store.takes(replace(manifest_of(10), shards=manifest_of(20).shards))
+
+
 def test_a_shard_with_the_wrong_digest_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"shard-00000-of-00002\.safetensors: refused: its digest"):
         store.put_shard(JOB, 10, stamp_of(10), 0, COUNT, [b"rotten"], "0" * 64)

@@ -16,7 +16,7 @@ from elasticd.shell.storage import watching
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.watching import FolderWatch
 from tests.unit.shell.hungdisk import HungDisk
-from tests.unit.shell.storage.test_scrub import PEER, Node
+from tests.unit.shell.storage.storednode import PEER, Node
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
