@@ -25,10 +25,24 @@ def confirm(question: str, given: str, ids: Callable[[], Iterable[str]], *, asks
     Raises:
         typer.Abort: the answer isn't yes; nothing is to change.
     """
-    if not asks or not sys.stdin.isatty():
+    if not somebody(asks=asks):
         return
     known = [*ids()]
     begun = [each for each in known if each.startswith(given)]
     meant = begun[0] if len(begun) == 1 and given not in known else given
-    if not typer.confirm(clean(question.format(meant)), err=True):
+    agree(question.format(meant))
+
+
+def somebody(*, asks: bool) -> bool:
+    """Whether there is somebody to be asked; ``asks`` as of :func:`confirm`."""
+    return asks and sys.stdin.isatty()
+
+
+def agree(question: str) -> None:
+    """Ask whoever is there.
+
+    Raises:
+        typer.Abort: the answer isn't yes.
+    """
+    if not typer.confirm(clean(question), err=True):
         raise typer.Abort

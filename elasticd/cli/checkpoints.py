@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from elasticd.checkpoints import export
-from elasticd.cli import output
+from elasticd.cli import asking, output
 from elasticd.cli.options import Common, Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
@@ -251,22 +251,34 @@ def prune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be removed; change nothing.")
     ] = False,
+    yes: asking.Yes = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Remove checkpoints on all nodes.
 
     Without options it removes what the job's own settings don't keep. The newest consistent
-    checkpoint of each lineage always stays.
+    checkpoint of each lineage always stays. At a terminal it asks first. A script is not asked, nor
+    who says --yes or --json.
 
     \b
-    Example:
+    Examples:
       elasticctl checkpoints prune byte-lm-1-k3f9 --keep 1 --dry-run
+      elasticctl checkpoints prune byte-lm-1-k3f9 --keep 1 --yes
     """
     options = common(context, home, json)
-    answer = _client(options).request(
-        PruneCheckpoints(JobId(job), keep, keep_every_steps, keep_hours, dry_run)
-    )
+
+    def pruned(*, dry: bool) -> dict[str, Any]:
+        return _client(options).request(
+            PruneCheckpoints(JobId(job), keep, keep_every_steps, keep_hours, dry)
+        )
+
+    if asking.somebody(asks=not (dry_run or yes or options.json)):
+        doomed = pruned(dry=True)["removed"]
+        size = output.shown_bytes(sum(row["bytes"] for row in doomed))
+        if doomed:
+            asking.agree(f"Remove {counted(len(doomed), 'checkpoint')} ({size}) from all nodes?")
+    answer = pruned(dry=dry_run)
     if options.json:
         print_json(answer)
     else:

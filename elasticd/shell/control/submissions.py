@@ -39,6 +39,9 @@ PART_SECONDS = 10.0
 _BUSY = "other jobs are being sent to this node: submit again in a moment"
 NO_SCRIPT = "this [recipe] needs a later version of elasticd on this node"
 """Of a job without a script: what a build that knows no recipes says that it lacks."""
+_MOST_AHEAD = 100_000
+"""A client's number for its job may be so much higher than any that is known here: another node may
+have given it. One near the highest that there can be would leave no number for later jobs."""
 _ID_LETTERS = string.ascii_lowercase + string.digits
 _ID = re.compile(r"-(?P<number>[1-9]\d{0,8})-[a-z0-9]{4}")
 """What follows a job's name."""
@@ -122,7 +125,10 @@ class Submissions:
         known = self.node.records.get(job)
         if known is not None and known.archive != digest:
             raise OperationError(f"{job} is another job already")
-        self._last.value = max(self._last.value, number := int(found["number"]))
+        number = int(found["number"])
+        if number > self._highest() + _MOST_AHEAD:
+            raise UsageError(f"{job!r} has a number far above those of other jobs: let it be given")
+        self._last.value = max(self._last.value, number)
         plain = spec.to_dict()
         passed = tuple(plain["job"].pop("pass_env", ()))
         recipe = plain.pop("recipe", None)
@@ -154,10 +160,14 @@ class Submissions:
         return view.members if view is not None else ()
 
     def _new_id(self, name: str) -> JobId:
-        known = (record.number for record in self.node.records.values())
-        self._last.value = number = 1 + max(self._last.value, max(known, default=0))
+        self._last.value = number = 1 + self._highest()
         nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
         return JobId(f"{name}-{number}-{nonce}")
+
+    def _highest(self) -> int:
+        """Number of a job that is known, or on its way."""
+        known = (record.number for record in self.node.records.values())
+        return max(self._last.value, max(known, default=0))
 
 
 async def _receive(stream: Stream, arriving: Arrival, size: int) -> None:

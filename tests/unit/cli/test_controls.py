@@ -142,6 +142,29 @@ def test_what_cannot_be_undone_is_asked_at_a_terminal(
     assert ctl(*command, "--home", home)[0] == 0 and asked() == [request_], "a script says it"
 
 
+def test_what_a_prune_would_remove_is_asked_at_a_terminal(
+    ctl: Ctl, home: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"step": 5, "bytes": 2048}
+    told = {"removed": [row, row], "kept": [row], "failures": [], "silent": {}}
+    fake = daemon(home, {"checkpoints_prune": told})
+
+    def pruned(stdin: io.StringIO, *more: str) -> tuple[int, bool, list[bool]]:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        fake.requests.clear()
+        code, _, err = ctl("checkpoints", "prune", "j", "--home", home, *more)
+        question = "Remove 2 checkpoints (4.0 KiB) from all nodes?" in err
+        return code, question, [each["dry_run"] for each in fake.requests]
+
+    assert pruned(Typed("n\n")) == (130, True, [True])
+    assert pruned(Typed("y\n")) == (0, True, [True, False])
+    assert pruned(Typed(""), "--dry-run") == (0, False, [True])
+    assert pruned(Typed(""), "--yes") == (0, False, [False])
+    assert pruned(io.StringIO()) == (0, False, [False]), "a script is not asked"
+    told["removed"] = []
+    assert pruned(Typed("")) == (0, False, [True, False]), "nothing is lost"
+
+
 def test_disk_names_the_command_for_what_no_record_names(
     ctl: Ctl, home: Path, daemon: Daemon
 ) -> None:

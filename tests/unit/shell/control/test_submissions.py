@@ -255,6 +255,24 @@ def test_a_recipe_is_beside_the_settings_that_builds_of_before_read(
         launches.trainer(start, replace(record, recipe="{"), files, {})
 
 
+def test_no_number_is_taken_after_which_there_is_none_for_others(tmp_path: Path, run: Run) -> None:
+    daemon = Daemon(tmp_path)
+    submissions = daemon.start()
+
+    async def main() -> None:
+        sender = Sender()
+        sender.go.set()
+        with pytest.raises(UsageError, match="far above those of other jobs"):
+            await sender.send(submissions, 999_999_999)
+        sender = Sender()
+        sender.go.set()
+        await sender.send(submissions, 40_000)
+        named = await submissions.name_job(r.NameJob("job"), sender.stream)
+        assert named.id.startswith("job-40001-")
+
+    run(main())
+
+
 def test_who_submitted_is_what_the_kernel_says(tmp_path: Path, run: Run) -> None:
     daemon = Daemon(tmp_path)
 
