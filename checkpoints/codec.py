@@ -147,7 +147,7 @@ def write_shard(
         text = header.encode(kinds, integrity.with_digests(metadata, digests.values()))[1]
         return text
 
-    write_beside(disk, path, pieces(), head)
+    write_beside(disk, path, pieces(), head, contested=True)
     return ShardFile(layout.file_bytes, integrity.head_digest(text), digests)
 
 

@@ -7,6 +7,7 @@ any of them.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import sys
@@ -23,6 +24,7 @@ Check = Callable[[Path], object]
 
 TEMPORARY = ".tmp"
 """How a name ends that a crash may leave behind and that means nothing."""
+_written = itertools.count()
 
 
 class Disk(Protocol):
@@ -112,16 +114,21 @@ def write_beside(
     chunks: Iterable[Chunk],
     head: Head | None = None,
     check: Check = lambda path: None,
+    *,
+    contested: bool = False,
 ) -> None:
     """Write ``path`` so that its name never stands for less than all of it; durable on return.
 
-    ``check`` looks at what was written, before it has that name.
+    ``check`` looks at what was written, before it has that name. ``contested``: others may write it
+    at the same time, another process too; what the last one wrote stays. A crash then leaves a name
+    that no later write takes away.
 
     Raises:
         DiskError: it refuses (full, read-only, no permission), or whatever ``chunks`` and ``check``
             raise; nothing but the old file, if there was one, is left.
     """
-    beside = path.with_name(path.name + TEMPORARY)
+    own = f".{os.getpid()}-{next(_written)}" if contested else ""
+    beside = path.with_name(f"{path.name}{own}{TEMPORARY}")
     with refusing(path):
         renamed = False
         try:

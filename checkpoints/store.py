@@ -160,7 +160,7 @@ class LocalStore:
                 written += memoryview(chunk).nbytes
                 yield chunk
 
-        write_beside(self._disk, path, counted())
+        write_beside(self._disk, path, counted(), contested=True)
         return Shard(index, written, digest)
 
     def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:
@@ -198,7 +198,7 @@ class LocalStore:
         if at == partial:
             folder.remove_others(new)
         if old != new:
-            write_beside(self._disk, at / layout.MANIFEST_NAME, [data])
+            write_beside(self._disk, at / layout.MANIFEST_NAME, [data], contested=True)
         with refusing(at):
             folder.remove_strangers(new)
             if at == partial:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -50,6 +51,8 @@ class Copies:
 
     def __init__(self, store: LocalStore, neighbours: Neighbours, pins: Pins, tell: Tell) -> None:
         self._store, self._neighbours, self._pins, self._tell = store, neighbours, pins, tell
+        self._pulls = WeakValueDictionary[tuple[JobId, int, Stamp, int], asyncio.Lock]()
+        """One pull of a checkpoint at a time."""
 
     async def repair(
         self,
@@ -187,22 +190,25 @@ class Copies:
         sources: tuple[tuple[NodeId, ...], ...],
     ) -> None:
         """Have these shards here, each with its digest. What the trainer here wrote may be of
-        another state: only its content tells."""
-        here = self._store.held(job, step, stamp, count)
+        another state: only its content tells. A leader that asks again while they come has them
+        fetched once."""
+        turn = self._pulls.setdefault((job, step, stamp, count), asyncio.Lock())
+        async with turn:
+            here = self._store.held(job, step, stamp, count)
 
-        async def lacks(index: int, digest: str) -> bool:
-            where = (job, step, stamp, index, count)
-            return index not in here or not await asyncio.to_thread(
-                self._store.is_right, *where, digest
-            )
+            async def lacks(index: int, digest: str) -> bool:
+                where = (job, step, stamp, index, count)
+                return index not in here or not await asyncio.to_thread(
+                    self._store.is_right, *where, digest
+                )
 
-        wanted = [row for row in shards if await lacks(row[0], row[2])]
-        await asyncio.gather(
-            *(
-                self._pull_one(job, step, stamp, count, index, digest, sources[index])
-                for index, _, digest in wanted
+            wanted = [row for row in shards if await lacks(row[0], row[2])]
+            await asyncio.gather(
+                *(
+                    self._pull_one(job, step, stamp, count, index, digest, sources[index])
+                    for index, _, digest in wanted
+                )
             )
-        )
 
     async def _pull_one(
         self,

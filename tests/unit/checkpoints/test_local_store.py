@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
 JOB, ME, PEER = JobId("job-1"), NodeId("me"), NodeId("peer")
 COUNT = 2
+WAIT = 20.0
 
 
 def content(step: int, index: int) -> bytes:
@@ -234,6 +237,38 @@ def test_a_shard_with_the_wrong_digest_leaves_nothing(store: LocalStore, tmp_pat
     for count, digest in ((COUNT, "0" * 64), (3, manifest_of(10).shards[0].digest)):
         with pytest.raises(StateError, match="not a shard of this checkpoint"):
             store.put_shard(JOB, 10, stamp_of(10), 0, count, [b""], digest)
+
+
+def test_two_that_write_one_shard_at_the_same_time_both_have_it_whole(store: LocalStore) -> None:
+    """A node's trainer and its daemon, say. The second begins while the first writes, and ends
+    after it."""
+    data, began, over = content(10, 0), threading.Event(), threading.Event()
+
+    def put_by(chunks: Iterator[bytes]) -> Shard:
+        return store.put_shard(JOB, 10, stamp_of(10), 0, COUNT, chunks, digest_of(data))
+
+    def second() -> Iterator[bytes]:
+        yield data[:9]
+        began.set()
+        assert over.wait(WAIT)
+        yield data[9:]
+
+    def first() -> Iterator[bytes]:
+        yield data[:9]
+        assert began.wait(WAIT)
+        yield data[9:]
+
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            one, other = threads.submit(put_by, first()), threads.submit(put_by, second())
+            one.result(WAIT)
+            with store.open_shard(JOB, 10, stamp_of(10), 0, COUNT) as file:
+                assert file.read() == data
+        finally:
+            over.set()
+        other.result(WAIT)
+    store.commit(manifest_of(10))
+    assert store.verify(JOB, 10, stamp_of(10)) == []
 
 
 def test_a_broken_stream_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:

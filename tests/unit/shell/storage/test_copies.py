@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,13 +31,26 @@ def test_what_the_trainer_here_wrote_of_another_state_is_no_copy(tmp_path: Path)
 
     async def story(node: Node) -> None:
         made = manifest_of(5)
-        partial = node.store.folder(JOB) / layout.partial_name(5, made.stamp)
-        partial.mkdir(parents=True)
+        coming = node.store.folder(JOB) / layout.partial_name(5, made.stamp)
+        coming.mkdir(parents=True)
         for index, data in enumerate((b"?" + content(5, 0)[1:], content(5, 1))):
-            (partial / layout.shard_name(index, COUNT)).write_bytes(data)
+            (coming / layout.shard_name(index, COUNT)).write_bytes(data)
         rows = tuple((s.index, s.bytes, s.digest) for s in made.shards)
         await node.states.copies.pull(JOB, 5, made.stamp, COUNT, rows, ((PEER,), (PEER,)))
         assert [request["index"] for request in node.asked] == [0]
+        node.store.commit(made)
+        assert node.store.verify(JOB, 5, made.stamp) == []
+
+    run(tmp_path, story)
+
+
+def test_what_is_asked_for_again_while_it_comes_is_fetched_once(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        made = manifest_of(5)
+        rows = tuple((s.index, s.bytes, s.digest) for s in made.shards)
+        pull = partial(node.states.copies.pull, JOB, 5, made.stamp, COUNT, rows)
+        await asyncio.gather(*(pull(((PEER,), (PEER,))) for _ in range(3)))
+        assert sorted(request["index"] for request in node.asked) == [0, 1]
         node.store.commit(made)
         assert node.store.verify(JOB, 5, made.stamp) == []
 
