@@ -237,13 +237,22 @@ def _settings(job: Mapping[str, Any]) -> Block:
     settings = job.get("settings")
     if not isinstance(settings, Mapping):
         return Note("The daemon that was asked is of an earlier version, and does not tell it.")
-    lines: list[str] = []
-    for table, keys in settings.items():
-        lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
-        items = keys.items() if isinstance(keys, Mapping) else [("", keys)]
-        lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in items]
-    text = clean("\n".join(lines))
+    text = clean("\n\n".join(_tables(settings)))
     return Verbatim(text if len(text) <= _MOST_SETTINGS else text[:_MOST_SETTINGS] + "…")
+
+
+def _tables(tables: Mapping[str, Any], within: str = "") -> list[str]:
+    """As a job.toml has them, those in others behind these."""
+    found: list[str] = []
+    for table, keys in tables.items():
+        items = keys if isinstance(keys, Mapping) else {"": keys}
+        inner = {key: value for key, value in items.items() if isinstance(value, Mapping)}
+        plain = [
+            f"{key} = {json.dumps(v, default=str)}" for key, v in items.items() if key not in inner
+        ]
+        found.append("\n".join([f"[{within}{table}]", *plain]))
+        found += _tables(inner, f"{within}{table}.")
+    return found
 
 
 def _sheet(columns: tuple[str, ...], rows: Sequence[tuple[Cell, ...]]) -> Sheet:

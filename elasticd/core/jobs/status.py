@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -79,7 +80,23 @@ def job_status(
 def job_settings(record: JobRecord) -> dict[str, Any]:
     """What the job's job.toml says, for people: of its variables the names only."""
     spec = JobSpec.from_dict(record.spec).to_dict()
-    return {**spec, "job": {**spec["job"], "env": sorted(spec["job"].get("env") or ())}}
+    spec["job"]["env"] = sorted(spec["job"].get("env") or ())
+    try:
+        return with_recipe(spec, record)
+    except ValueError:
+        return spec
+
+
+def with_recipe(spec: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
+    """``spec``, the record's, with the recipe instead of the script that stands for it there.
+
+    Raises:
+        ValueError: the recipe can't be read.
+    """
+    if not record.recipe:
+        return dict(spec)
+    job = {name: value for name, value in spec["job"].items() if name != "entrypoint"}
+    return {**spec, "job": job, "recipe": json.loads(record.recipe)}
 
 
 def _paused(record: JobRecord) -> dict[str, Any]:

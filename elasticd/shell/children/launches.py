@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from elasticd.core.jobs.status import with_recipe
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError
@@ -66,11 +66,8 @@ def trainer(
 
 def _told(record: JobRecord) -> dict[str, Any]:
     """The settings as a trainer of this version is told them, with the recipe."""
-    if not record.recipe:
-        return record.spec
-    job = {name: value for name, value in record.spec["job"].items() if name != "entrypoint"}
     try:
-        return {**record.spec, "job": job, "recipe": json.loads(record.recipe)}
+        return with_recipe(record.spec, record)
     except ValueError as error:
         raise OperationError(f"the job's recipe can't be read: {error}") from None
 

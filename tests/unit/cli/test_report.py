@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,12 @@ def test_large_outputs_are_not_brought_for_a_curve(
     assert f"these are {1 << 40} bytes" in (here / f"{JOB}.md").read_text()
 
 
+RECIPE = {
+    "kind": "mlx-lm",
+    "config": {"model": "/m", "iters": 9, "lora_parameters": {"rank": 4, "scale": 8.0}},
+}
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", ""])
 def test_an_id_that_names_a_path_is_refused(
     ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path, name: str
@@ -152,6 +159,25 @@ def test_no_value_of_a_variable_is_told() -> None:
     told = job_settings(record)
     assert told["job"]["env"] == ["A", "TOKEN"] and "sesame" not in repr(told)
     assert told["train"] == spec.to_dict()["train"]
+
+
+def test_a_recipe_is_told_instead_of_a_script(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    spec = JobSpec.from_dict({"job": {"name": "j"}, "recipe": RECIPE}).to_dict()
+    spec["job"]["entrypoint"] = "stands for it"
+    recipe = json.dumps(spec.pop("recipe"))
+    record = JobRecord(JobId("j"), 1, spec, "digest", "queued", recipe=recipe)
+    told = job_settings(record)
+    assert "entrypoint" not in told["job"] and told["recipe"]["config"]["model"] == "/m"
+    assert "recipe" not in job_settings(replace(record, recipe="{"))
+    job = {**answers["status"]["jobs"][0], "settings": told}
+    daemon(home, {**answers, "status": {**answers["status"], "jobs": [job]}})
+    assert ctl("report", JOB, "--markdown", "--home", home)[0] == 0
+    (written,) = here.iterdir()
+    text = written.read_text()
+    assert "[recipe.config]" in text and 'model = "/m"' in text and "stands for it" not in text
+    assert "[recipe.config.lora_parameters]" in text and "rank = 4" in text
 
 
 @pytest.mark.process
