@@ -7,6 +7,7 @@ docs/faults.md is :data:`SIGNATURES` with its sources.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from elasticd.types import Confidence, Sign
 
@@ -20,13 +21,19 @@ _TIGHT = 0.9
 _LOW_AVAILABLE = 0.05
 
 
+Told = Sign | Literal["gpu"]
+"""What a text or an end speaks of. ``gpu``: the machine's GPU, its driver or macOS have given up
+what was computed, which is no fault of the script's; it is told as a ``worker_exit``, since daemons
+of before don't know it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A text that a process prints at, or shortly before, its end."""
 
     text: str
     """Looked for in lower case; ``*`` stands for anything inside one line."""
-    fault: Sign
+    fault: Told
     where: str
     """What prints it."""
 
@@ -47,8 +54,8 @@ SIGNATURES = (
     Signature("cannot allocate memory", "oom", "C library, errno ENOMEM"),
     Signature("can't start new thread", "oom", "Python, when a thread's stack has no room"),
     Signature("resource temporarily unavailable: thread", "oom", "C++ runtime"),
-    Signature("caused gpu timeout error", "hang", "macOS, GPU watchdog"),
-    Signature("impacting interactivity", "hang", "macOS, GPU watchdog"),
+    Signature("[metal] command buffer execution failed", "gpu", "MLX, Metal queue"),
+    Signature("kiogpucommandbuffercallbackerror", "gpu", "macOS, Metal driver"),
     Signature("[ring] connection to a peer was lost", "link_lost", "MLX, ring"),
     Signature("[ring]*couldn't connect", "link_lost", "MLX, ring"),
     Signature("[ring]*couldn't bind", "link_lost", "MLX, ring"),
@@ -86,12 +93,12 @@ NO_MEMORY = LastMemory()
 class Cause:
     """The cause of an end, with what speaks for it in one sentence."""
 
-    fault: Sign
+    fault: Told
     text: str
     confidence: Confidence
 
 
-def of_text(text: str) -> tuple[Sign, str] | None:
+def of_text(text: str) -> tuple[Told, str] | None:
     """(fault, line) of the last line in which a signature is found; None if there is none."""
     for line in reversed(text.splitlines()[-_LAST_LINES:]):
         lower = line.lower()

@@ -119,13 +119,15 @@ def _entry(item: Mapping[str, Any]) -> ChildEntry:
 def kill_group(pid: int) -> None:
     """SIGKILL an unreaped session leader and what it started in its session.
 
-    A process that leads no group of its own is killed alone.
+    A process that leads no group of its own is killed alone. The leader may be a zombie: macOS says
+    then that there is no such process when it is asked for its group (getpgid), and what it has
+    started lives on.
     """
     # macOS answers EPERM for a group whose members have all ended.
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if os.getpgid(pid) == pid:
+        try:
             os.killpg(pid, signal.SIGKILL)
-        else:
+        except ProcessLookupError:
             os.kill(pid, signal.SIGKILL)
 
 

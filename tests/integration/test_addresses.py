@@ -44,6 +44,14 @@ class FindsItself(NetCluster):
         self.wait_for(f"links at {hosts}", known)
 
 
+class NamesEverything(NetCluster):
+    """Each daemon is told all addresses of all."""
+
+    def configure(self, node: str, **settings: Any) -> None:
+        others = tuple(a for n in self.nodes if n != node for a in self.answers(n))
+        super().configure(node, **settings | {"peers": others})
+
+
 @pytest.mark.deep
 def test_an_address_that_comes_is_used_and_one_that_goes_is_left(
     kernels: Path, tmp_path: Path, undisturbed: Callable[[str], str]
@@ -85,6 +93,26 @@ def test_an_address_that_comes_is_used_and_one_that_goes_is_left(
         status = net.wait_end(job)
         assert (status["digest"], status["lost_steps"]) == (expected, 0), net.report("bits", job)
         assert net.view() == view, net.report("another view", job)
+
+
+def test_an_address_that_is_missing_at_the_start_is_used_once_it_is_there(
+    kernels: Path, tmp_path: Path
+) -> None:
+    """As on a Mac whose cable is plugged in later. Of the two networks it is in one."""
+    net = NamesEverything(tmp_path, 2, kernels, addresses=2)
+    late = net.nodes[1]
+    net.take_address(late, net.host(late))
+    with net:
+        first = net.client_of(net.nodes[0])
+
+        def known() -> list[tuple[str, str]]:
+            nodes = first.request(ShowStatus())["nodes"]
+            return sorted((at["host"], at["state"]) for n in nodes for at in n["links"])
+
+        net.wait_for("the other address", lambda: (net.hosts(late)[1], "up") in known())
+        assert (net.host(late), "up") not in known()
+        net.give_address(late, net.host(late))
+        net.wait_for("both", lambda: known() == [(host, "up") for host in net.hosts(late)])
 
 
 @pytest.mark.deep

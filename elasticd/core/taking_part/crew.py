@@ -11,6 +11,7 @@ from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.taking_part.trainers import Trainer, adopted
 from elasticd.core.words.children import RunScript, TrimMemory
 from elasticd.core.words.effects import KillChild, StartTrainer, TellTrainer
+from elasticd.recovery.gpu import GpuBudget
 from elasticd.recovery.headroom import Headroom
 from elasticd.types import JobId, Tag
 
@@ -47,6 +48,7 @@ class Crew:
     """Memory is short on this machine: no spare before this time; 0: it isn't."""
     needs_less: str = ""
     """Why the whole job has to need less, as long as memory is short."""
+    gpu: GpuBudget = field(default_factory=GpuBudget)
 
     # --- who there is -----------------------------------------------------------------------------
 
@@ -145,6 +147,7 @@ class Crew:
         """What runs was begun before, and what has failed says nothing any more."""
         self.drop_spare(why)
         self.discharge(why)
+        self.gpu.forget()
         self.false_starts, self.spare_failures, self.spare_at, self.why_none = 0, 0, 0.0, ""
 
     def trainer_ended(self, how: str) -> None:

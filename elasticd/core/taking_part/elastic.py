@@ -298,7 +298,7 @@ class Elastic:
             self._leave("the trainer is done")
             self.reports.report()
             return
-        end = ending(trainer, event, self.ctx.now)
+        end = ending(trainer, event, self.ctx.now, self.crew.gpu)
         self.crew.trainer_ended(end.evidence)
         self.fatal = end.fatal or self.fatal
         self.failing = self.failing or end.failing

@@ -11,6 +11,7 @@ from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import ProbeDigests, Proof, StopAsked, TrainerStatus
 from elasticd.core.words.worlds import Failing
 from elasticd.recovery import signatures
+from elasticd.recovery.gpu import GpuBudget
 from elasticd.types import Confidence, Point, ProofPart, Sign, Tag, TrainerPhase
 
 
@@ -163,12 +164,20 @@ class Ending:
     """How long ago the first sign of it was seen."""
     stranger_at: int = -1
     """As in :class:`Fault`."""
+    by_gpu: bool = False
+    """The machine's GPU failed: a new trainer may go on, for a few times."""
 
 
-def ending(trainer: Trainer, exited: ChildExited, now: float) -> Ending:
-    """What its end means, by its status, its last words and its memory."""
+def ending(trainer: Trainer, exited: ChildExited, now: float, gpu: GpuBudget) -> Ending:
+    """What its end means, by its status, its last words and its memory. A GPU that fails again and
+    again is a reason to do without this node."""
     age_seconds = now - trainer.hung_since if trainer.hung else 0.0
-    return replace(_ending(trainer, exited), status=exited.status, age_seconds=age_seconds)
+    end = replace(_ending(trainer, exited), status=exited.status, age_seconds=age_seconds)
+    why = gpu.spend(now) if end.by_gpu else ""
+    if not why or trainer.phase in ("finished", "released", "done"):
+        return end
+    reason = f"{why}, at last: {end.evidence}"
+    return replace(end, failing=Failing(reason, looping=trainer.phase == "active"))
 
 
 def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
@@ -184,7 +193,7 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
     if finding.fault == "worker_exit":
         return _by_itself(trainer.phase, _own_doing(trainer.phase, status, tail), evidence)
     fault: Sign = "oom" if finding.fault == "oom" else "worker_exit"
-    return Ending(fault, evidence, confidence=finding.confidence)
+    return Ending(fault, evidence, confidence=finding.confidence, by_gpu=finding.fault == "gpu")
 
 
 def _wait(memory: signatures.LastMemory | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -42,6 +43,8 @@ MAX_STRANGERS = 128
 """Incoming connections that have not shown yet that they are a member's; a new one beyond it costs
 the oldest its place, since a member shows it at once."""
 ACCEPT_AGAIN_SECONDS = 0.5
+LISTEN_AGAIN_SECONDS = 5.0
+"""So often is looked for addresses of ours that the machine hasn't had yet."""
 GUEST_SECONDS = 10.0
 """Who wants to become a member waits for the issuer's disk."""
 
@@ -67,31 +70,54 @@ class Acceptor:
     """Talks with those who want to become members; None: nobody may, here."""
     renew: Admit | None = None
     """Talks with members that renew their certificates; None: nobody may, here."""
+    bind: Callable[[str], Awaitable[list[socket.socket]]] = bound
+    _later: asyncio.Task[None] | None = None
+    """Waits for addresses that the machine hasn't had yet."""
     _listening: dict[socket.socket, asyncio.Task[None]] = field(default_factory=dict)
     _strangers: dict[asyncio.Task[None], None] = field(default_factory=dict)
     _fetching: dict[asyncio.Task[None], Issued] = field(default_factory=dict)
 
     async def listen(self, address: str) -> None:
-        """Accept connections there and wherever else we say that we are.
+        """Accept connections there and wherever else we say that we are. Of these some may be
+        missing, as macOS takes the addresses of an interface away when its link is lost: those are
+        listened on once they are there.
 
         Raises:
-            OperationError: the address is in use or not this machine's.
+            OperationError: the address is in use or not this machine's, and none of the others is.
         """
-        try:
-            await self._serve_at(address)
-        except OSError as error:
-            raise OperationError(f"can't listen on {address}: {error.strerror}") from None
-        for other in self.gate.me.addresses:
-            if other != address:
-                # It may be no address of this machine's, or one that the first covers.
+        failures: dict[str, OSError] = {}
+        for each in dict.fromkeys((address, *self.gate.me.addresses)):
+            try:
+                await self._serve_at(each)
+            except OSError as error:
+                failures[each] = error
+        first = failures.get(address)
+        if first is not None and not (_is_absent(first) and self._listening):
+            await self.stop()
+            raise OperationError(f"can't listen on {address}: {first.strerror}")
+        for each, failure in failures.items():  # one that the first covers may be among them
+            log.info("not listened on", address=each, reason=failure.strerror)
+        if absent := [each for each, failure in failures.items() if _is_absent(failure)]:
+            self._later = asyncio.create_task(self._serve_later(absent))
+
+    async def _serve_later(self, absent: list[str]) -> None:
+        """Listen on each of these as soon as the machine has it."""
+        while absent:
+            await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+            for address in tuple(absent):
                 try:
-                    await self._serve_at(other)
+                    await self._serve_at(address)
                 except OSError as error:
-                    log.info("not listened on", address=other, reason=error.strerror)
+                    if _is_absent(error):
+                        continue
+                    log.warning("not listened on", address=address, reason=error.strerror)
+                else:
+                    log.info("listened on from now on", address=address)
+                absent.remove(address)
 
     async def _serve_at(self, address: str) -> None:
         """Raises OSError: nowhere at what the name stands for."""
-        for listening in await bound(address):
+        for listening in await self.bind(address):
             try:
                 listening.listen()
             except OSError:  # another has begun to listen there meanwhile
@@ -102,6 +128,8 @@ class Acceptor:
 
     async def stop(self) -> None:
         """Accept nothing more."""
+        if self._later is not None:
+            await cancel([self._later])
         await cancel(tuple(self._listening.values()))
         for listening in self._listening:
             listening.close()
@@ -278,6 +306,12 @@ class Acceptor:
                 self.table.call.message(peer.node, frame)
         if decoder.pending_bytes:
             raise ProtocolError("its connection ended inside a frame")
+
+
+def _is_absent(error: OSError) -> bool:
+    """Whether the machine may have the address later: its interface, or who knows the name, is not
+    there yet."""
+    return error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror)
 
 
 def _answer(frame: dict[str, Any]) -> Pong:

@@ -27,7 +27,7 @@ GIB = 1 << 30
         (1, "RuntimeError: CUDA error: out of memory", "oom"),
         (1, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate", "oom"),
         (1, "Traceback\nMemoryError", "oom"),
-        (1, "[METAL] Command buffer execution failed: Caused GPU Timeout Error", "hang"),
+        (-6, "terminate called\n[METAL] Command buffer execution failed: Caused GPU Hang", "gpu"),
         (1, "RuntimeError: [ring] connection to a peer was lost", "link_lost"),
         (1, "RuntimeError: [jaccl] Changing queue pair to RTR failed", "link_lost"),
         (1, "ValueError: shapes (3,) and (4,)", "worker_exit"),
@@ -40,6 +40,37 @@ def test_last_words(status: int, tail: str, fault: str) -> None:
     found = cause_of_exit(status, tail)
     assert found.fault == fault
     assert str(abs(status)) in found.text
+
+
+# As macOS words them: MTLCommandBufferError's descriptions, seen in public issues of MLX (#3267),
+# llama.cpp (#8886) and Flutter (#155538, #146011).
+METAL_SAYS = (
+    "Internal Error (0000000e:Internal Error)",
+    "Discarded (victim of GPU error/recovery)"
+    " (00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)",
+    "Ignored (for causing prior/excessive GPU errors)"
+    " (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)",
+    "Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)",
+    "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)",
+    "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",
+    "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)",
+)
+
+
+BY_MLX = "RuntimeError: [METAL] Command buffer execution failed:"
+BY_METAL = "Execution of the command buffer was aborted due to an error during execution."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"{BY_MLX} {said}" for said in METAL_SAYS),
+        *(f"{BY_METAL} {said}" for said in METAL_SAYS if "kIOGPU" in said),
+    ],
+)
+def test_what_metal_says_speaks_of_the_machine(line: str) -> None:
+    found = cause_of_exit(1, f"Traceback\n{line}")
+    assert (found.fault, found.confidence) == ("gpu", "certain") and line in found.text
 
 
 def test_a_killed_process_needs_a_sign_of_short_memory() -> None:

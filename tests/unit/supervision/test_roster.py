@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import psutil
 import pytest
 
 from elasticd.supervision.birth import birth
+from elasticd.supervision.exits import wait_without_reaping
 from elasticd.supervision.process import AdoptedProcess
-from elasticd.supervision.roster import ChildEntry, ChildRoster, end_session
+from elasticd.supervision.roster import ChildEntry, ChildRoster, end_session, kill_group
 
 pytestmark = pytest.mark.process
 
@@ -81,6 +83,39 @@ def test_a_process_that_leads_no_group_is_killed_alone(tmp_path: Path) -> None:
     ChildRoster(tmp_path / "children.json").add(entry)
     assert ChildRoster(tmp_path / "children.json").end_leftovers() == [entry]
     process.wait(10)
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_what_a_crashed_leader_has_started_is_killed_too(
+    system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader's worker outlives its trainer's crash, while the trainer waits to be reaped."""
+    started = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+    leader = subprocess.Popen(
+        [sys.executable, "-c", started], start_new_session=True, stdout=subprocess.PIPE
+    )
+    assert leader.stdout is not None
+    worker = psutil.Process(int(leader.stdout.readline()))
+    wait_without_reaping(leader.pid)
+    if system == "darwin":
+        # XNU's proc_find, by which getpgid(2) looks, finds no zombies: it says ESRCH.
+        def getpgid(pid: int) -> int:
+            raise ProcessLookupError(3, "No such process")
+
+        monkeypatch.setattr(os, "getpgid", getpgid)
+    kill_group(leader.pid)
+    psutil.wait_procs([worker], timeout=10)
+    assert has_ended_or_gone(worker)
+    with leader.stdout:
+        leader.wait(10)
+
+
+def has_ended_or_gone(process: psutil.Process) -> bool:
+    """Whether nobody has it any more, be it that its new parent doesn't reap."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_process_of_a_role_that_another_version_has_is_ended(

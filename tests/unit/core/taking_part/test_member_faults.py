@@ -20,6 +20,7 @@ from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
 from elasticd.core.words.worlds import Fault, Form, Pressed
+from elasticd.recovery.gpu import RESTARTS, WITHIN_SECONDS
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
@@ -143,6 +144,60 @@ def test_unless_it_says_that_memory_ran_out(status: int, tail: str) -> None:
     fault = ends(made, status, tail)
     assert (fault.fault, fault.fatal, fault.status) == ("oom", "", status)
     assert made.crew.trainer is not None, "it is replaced"
+
+
+GPU_FAILED = (
+    "Traceback\nRuntimeError: [METAL] Command buffer execution failed: Caused GPU Address Fault"
+    " Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"
+)
+
+
+def its_gpu_fails(made: Desk, phase: TrainerPhase = "active") -> Fault:
+    """Once more, under the trainer that is there now."""
+    trainer = made.crew.trainer
+    assert trainer is not None
+    trainer.phase = phase
+    made.ctx.effects.clear()
+    made.part.on_child(e.ChildExited(trainer.child, 1, GPU_FAILED))
+    made.attend()
+    return the_fault(made)
+
+
+def test_a_gpu_that_fails_is_no_failure_of_the_script() -> None:
+    made = desk()
+    fault = its_gpu_fails(made)
+    assert fault.fault == "worker_exit" and fault.failing is None and not fault.fatal
+    assert "Address Fault" in fault.evidence
+    assert made.crew.trainer is not None, "another one goes on"
+
+
+def test_but_when_it_fails_again_and_again_the_job_does_without_the_node() -> None:
+    made = desk()
+    for _ in range(RESTARTS):
+        assert its_gpu_fails(made).failing is None
+    failing = its_gpu_fails(made).failing
+    assert failing is not None and failing.looping and made.crew.trainer is None
+    assert failing.reason.startswith("the GPU of this machine has failed 4 times in 10 min")
+    assert "Address Fault" in failing.reason
+    # A while later the node is tried again, and its GPU has as many tries as before.
+    made.part.renew("it is tried again")
+    made.look()
+    assert its_gpu_fails(made, "ready").failing is None
+
+
+def test_a_gpu_that_fails_now_and_then_costs_a_restart_each_time() -> None:
+    made = desk()
+    for _ in range(3 * RESTARTS):
+        assert its_gpu_fails(made).failing is None
+        made.ctx.now += WITHIN_SECONDS / RESTARTS
+
+
+def test_a_gpu_that_fails_behind_the_last_step_ends_no_job() -> None:
+    made = desk()
+    for _ in range(RESTARTS):
+        its_gpu_fails(made)
+    fault = its_gpu_fails(made, "released")
+    assert fault.failing is None and not fault.fatal
 
 
 def test_a_crash_at_the_limit() -> None:

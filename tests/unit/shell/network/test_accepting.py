@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -14,12 +16,14 @@ import pytest
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
 from elasticd.settings.config import split_address
-from elasticd.shell.network import accepting, transfer
+from elasticd.shell.network import accepting, lookups, transfer
+from elasticd.shell.network.binding import bound
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.trust.authority import issued
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.members import credentials, credentials_of, member
+from tests.ports import free_address
 from tests.unit.shell.network.daemons import (
     Cable,
     Daemon,
@@ -29,6 +33,68 @@ from tests.unit.shell.network.daemons import (
     shake,
     until,
 )
+
+
+class Interfaces:
+    """This machine's, of which some have no address yet: bind(2) says EADDRNOTAVAIL then."""
+
+    def __init__(self, *absent: str) -> None:
+        self.absent = set(absent)
+        self.asked = 0
+
+    async def bind(self, address: str) -> list[socket.socket]:
+        self.asked += address in self.absent
+        if address in self.absent:
+            raise OSError(errno.EADDRNOTAVAIL, "Can't assign requested address")
+        return await bound(address)
+
+
+def with_interfaces(
+    monkeypatch: pytest.MonkeyPatch, absent: Sequence[str], own: Sequence[str]
+) -> tuple[Daemon, Interfaces]:
+    """A daemon that advertises ``own``, and listens on the first of these."""
+    monkeypatch.setattr(accepting, "LISTEN_AGAIN_SECONDS", 0.001)
+    daemon, here = Daemon("a", own=own[0], advertised=tuple(own)), Interfaces(*absent)
+    daemon.peers._acceptor.bind = here.bind
+    return daemon, here
+
+
+async def answers_at(address: str) -> bool:
+    """Whether somebody listens there."""
+    try:
+        (await lookups.connection(address)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_address_that_is_missing_at_the_start_is_listened_on_once_it_is_there(
+    run: Run, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    async def main() -> None:
+        own = [free_address(), free_address()]
+        daemon, here = with_interfaces(monkeypatch, [own[which]], own)
+        async with running(daemon):
+            assert await answers_at(own[1 - which])
+            await until(lambda: here.asked > 2)
+            assert not await answers_at(own[which])
+            here.absent.clear()
+            while not await answers_at(own[which]):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        assert not await answers_at(own[which]), "it listens on nothing any more"
+
+    run(main())
+
+
+def test_none_of_its_addresses_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        own = [free_address(), free_address()]
+        daemon, _ = with_interfaces(monkeypatch, own, own)
+        with pytest.raises(OperationError, match=r"can't listen on .*: Can't assign"):
+            await daemon.peers.start()
+
+    run(main())
 
 
 def test_another_cluster_is_refused_and_remembered(run: Run) -> None:
