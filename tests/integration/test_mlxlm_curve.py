@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.recipes import mlxlm
+from elasticd.recipes import mlxlm, models
 from elasticd.recipes.rows import RowOrder, RowStream, collate, read_rows
 from elasticd.settings import job
 from elasticd.settings.recipe import MlxLm
@@ -65,7 +65,7 @@ def _theirs(config: MlxLm, seed: int, folder: Path) -> list[float]:
 
     randomness.seed_script(seed)
     model, tokenizer = load(config.model, lazy=True)[:2]
-    mlxlm.prepare(model, config)
+    models.prepare(model, config)
     samples = read_rows(Path(config.data) / "train.jsonl", tokenizer, config).samples
     stream = RowStream(samples, RowOrder.of(samples, 4, seed))
 

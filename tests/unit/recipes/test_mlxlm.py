@@ -13,7 +13,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
-from elasticd.recipes import mlxlm
+from elasticd.recipes import mlxlm, models
 from elasticd.recipes.adapters import ADAPTERS, AdapterFolder
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
@@ -61,7 +61,7 @@ def test_adapters_load_in_mlx_lm(
     from mlx_lm.utils import load
 
     config = replace(config, fine_tune_type=kind, num_layers=1)  # type: ignore[arg-type]
-    mlxlm.prepare(model, config)
+    models.prepare(model, config)
     trained: Any = tree_flatten(model.trainable_parameters())
     model.load_weights([(n, a + 0.01) for n, a in trained], strict=False)
     folder = AdapterFolder(tmp_path / "out", model)
@@ -77,7 +77,7 @@ def test_adapters_load_in_mlx_lm(
 
 
 def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) -> None:
-    mlxlm.prepare(model, config)
+    models.prepare(model, config)
     folder = AdapterFolder(tmp_path, model)
     name = "model.layers.0.self_attn.q_proj.lora_b"
     model.load_weights([(name, mx.ones((8, 64)))], strict=False)
@@ -85,18 +85,18 @@ def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) ->
     from mlx_lm.utils import load
 
     other = load(config.model)[0]
-    mlxlm.prepare(other, replace(config, resume_adapter_file=str(tmp_path / ADAPTERS)))
+    models.prepare(other, replace(config, resume_adapter_file=str(tmp_path / ADAPTERS)))
     found: Any = dict(tree_flatten(other.parameters()))
     assert found[name].tolist() == mx.ones((8, 64)).tolist()
     small = replace(config, lora_parameters=LoraParameters(rank=2))
     with pytest.raises(UsageError, match="does not fit the model"):
-        mlxlm.prepare(
+        models.prepare(
             load(config.model)[0], replace(small, resume_adapter_file=str(tmp_path / ADAPTERS))
         )
 
 
 def test_only_what_is_trained_is_reduced(model: Any, config: MlxLm) -> None:
-    mlxlm.prepare(model, replace(config, num_layers=1))
+    models.prepare(model, replace(config, num_layers=1))
     trained: Any = tree_flatten(model.trainable_parameters())
     assert trained and all("layers.1." in name and "lora_" in name for name, _ in trained)
     assert {array.dtype for _, array in trained} == {mx.float32}
@@ -114,7 +114,7 @@ def test_what_can_not_be_trained_is_refused(
     change: dict[str, Any], error: str, model: Any, config: MlxLm
 ) -> None:
     with pytest.raises(UsageError, match=error):
-        mlxlm.prepare(model, replace(config, **change))
+        models.prepare(model, replace(config, **change))
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_quantised_models_are_refused_before_they_are_loaded(
     (tmp_path / "config.json").write_text(json.dumps(said))
     config = replace(config, model=str(tmp_path), fine_tune_type=kind)  # type: ignore[arg-type]
     if not refused:
-        mlxlm.check_model(config)
+        models.check_model(config)
         return
     with pytest.raises(UsageError, match="is quantised"):
-        mlxlm.check_model(config)
+        models.check_model(config)
 
 
 def test_a_folder_that_is_not_here_is_named(config: MlxLm, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not on this node"):
-        mlxlm.check_model(replace(config, model=str(tmp_path / "none")))
+        models.check_model(replace(config, model=str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "muon", "sgd", "adafactor"])
@@ -160,7 +160,7 @@ def test_layers_that_recompute_have_the_same_gradients(model_folder: Path, confi
         mx.random.seed(1)
         model = load(str(model_folder))[0]
         given = replace(config, grad_checkpoint=wanted, lora_parameters=LoraParameters(dropout=0.3))
-        mlxlm.prepare(model, given)
+        models.prepare(model, given)
         loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *batch)
         flat: Any = tree_flatten(gradients)
         found.append((loss.mean.item(), flat))
