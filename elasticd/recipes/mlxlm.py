@@ -18,9 +18,19 @@ import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.errors import UsageError
+from elasticd.recipes import packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
 from elasticd.recipes.models import base_of, check_model, flat, load, prepare, warm_up
-from elasticd.recipes.rows import RowOrder, Rows, RowStream, Sample, collate, read_rows, told
+from elasticd.recipes.rows import (
+    Row,
+    RowOrder,
+    Rows,
+    RowStream,
+    Sample,
+    collate,
+    read_rows,
+    told,
+)
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import DATA_FILES, MlxLm
 from elasticd.train import Run, Weighted
@@ -65,12 +75,15 @@ class Training:
         rows = {name: self._read(name, tokenizer) for name in DATA_FILES}
         train = rows["train"]
         assert train is not None
-        self._rows, self._train = rows, train
-        self._collate = collate(config.max_seq_length)
+        self._rows = rows
+        self._samples: Sequence[Sample] = [(row,) for row in train.rows]
+        if config.packing:
+            packing.check(self._model)
+            self._samples = packing.pack(train.rows, config.max_seq_length, spec.train.seed)
 
     def run(self) -> None:
         """Run the job's steps, and write what they lead to."""
-        spec, config, samples = self._spec, self._config, self._train.samples
+        spec, config, samples = self._spec, self._config, self._samples
         order = RowOrder.of(samples, spec.batch.global_, spec.train.seed)
         optimizer = make_optimizer(config)
         run = Run(
@@ -78,7 +91,8 @@ class Training:
             optimizer=optimizer,
             loss=token_loss,
             data=lambda: RowStream(samples, order),
-            collate=self._collate,
+            collate=collate(config.max_seq_length, packed=config.packing),
+            clip_norm=config.clip_norm,
             base=self._base,
         )
         folder = AdapterFolder(run.output_dir / config.adapter_path, self._model)
@@ -118,6 +132,9 @@ class Training:
                 told(f"{name}.jsonl", rows, self._config.max_seq_length) if rows else ()
             ):
                 print(f"elasticd: {sentence}")
+        if self._config.packing:
+            count = sum(map(len, self._samples))
+            print(f"elasticd: {count} rows are packed into {len(self._samples)} sequences")
         if self._rows["valid"] is None:
             print("elasticd: there is no valid.jsonl: nothing is validated, no adapters are best")
 
@@ -145,13 +162,13 @@ class Training:
     def _measure(self, run: Run, rows: Rows, batches: int) -> float:
         """The mean over all tokens of the same rows each time. All ranks compute it at once, and
         take main's: other chips may come to other last bits."""
-        samples = _some(rows.samples, batches * self._spec.batch.global_)
-        size = self._spec.batch.micro
+        samples = [(row,) for row in _some(rows.rows, batches * self._spec.batch.global_)]
+        size, batch = self._spec.batch.micro, collate(self._config.max_seq_length)
 
         def measure() -> float:
             total, weight = 0.0, 0
             for at in range(0, len(samples), size):
-                mean, count, _ = token_loss(self._model, *self._collate(samples[at : at + size]))
+                mean, count, _ = token_loss(self._model, *batch(samples[at : at + size]))
                 mx.eval(mean, count)
                 total, weight = total + mean.item() * count.item(), weight + count.item()
             return total / weight
@@ -160,13 +177,15 @@ class Training:
         return run.on_main(lambda: found)
 
 
-def token_loss(model: Any, tokens: mx.array, spans: mx.array) -> Weighted:
-    """The mean loss over the tokens from the begin to the end of each row's span."""
-    logits, targets = model(tokens[:, :-1]), tokens[:, 1:]
-    at = mx.arange(1, tokens.shape[1])
-    mask = (at >= spans[:, :1]) & (at < spans[:, 1:])
-    losses = nn.losses.cross_entropy(logits, targets) * mask
-    count = mask.sum()
+def token_loss(
+    model: Any, tokens: mx.array, trained: mx.array, rows: mx.array | None = None
+) -> Weighted:
+    """The mean loss over the tokens that are ``trained``, the first of all being none; ``rows``
+    that are packed into one sequence don't see one another."""
+    given = tokens[:, :-1]
+    logits = model(given) if rows is None else packing.apart(model, given, rows)
+    losses = nn.losses.cross_entropy(logits, tokens[:, 1:]) * trained
+    count = trained.sum()
     return Weighted(losses.astype(mx.float32).sum() / mx.maximum(count, 1), count)
 
 
@@ -182,9 +201,9 @@ def make_optimizer(config: MlxLm) -> optim.Optimizer:
     return made
 
 
-def _some(samples: Sequence[Sample], most: int) -> list[Sample]:
+def _some(rows: Sequence[Row], most: int) -> list[Row]:
     """At most so many of them (below 0: all), the same each time, the short ones first."""
-    count = len(samples)
+    count = len(rows)
     chosen = Permutation(count, 0, 0)(np.arange(count, dtype=np.uint64))
-    picked = [samples[i] for i in chosen[: most if most >= 0 else count].tolist()]
-    return sorted(picked, key=lambda sample: len(sample[0]))
+    picked = [rows[i] for i in chosen[: most if most >= 0 else count].tolist()]
+    return sorted(picked, key=lambda row: len(row[0]))

@@ -17,7 +17,8 @@ from elasticd.train.states.base import Base
 from elasticd.train.steps import recompute
 from elasticd.train.steps.relief import room_bytes
 
-_NO_DORA_BITS = 6
+_NO_DORA_BITS = frozenset({3, 5, 6})
+"""Of which no whole number of values fits in a word."""
 _WARM_SHARE = 3
 """Weights are read before they are needed if so many times their size is free."""
 
@@ -60,15 +61,15 @@ def check_model(config: MlxLm) -> None:
     if not isinstance(quantization, dict):
         return
     tables = (quantization, *(v for v in quantization.values() if isinstance(v, dict)))
-    bits = {table.get("bits") for table in tables}
+    bits = {bits for table in tables if isinstance(bits := table.get("bits"), int)}
     if config.fine_tune_type == "full":
         raise UsageError(
             f"the model {folder} is quantised, and MLX has no gradient for its weights:"
             ' fine_tune_type = "full" needs one that is not; "lora" trains this one'
         )
-    if config.fine_tune_type == "dora" and _NO_DORA_BITS in bits:
+    if config.fine_tune_type == "dora" and (wrong := bits & _NO_DORA_BITS):
         raise UsageError(
-            f"the model {folder} is quantised to {_NO_DORA_BITS} bits, for which mlx-lm's DoRA does"
+            f"the model {folder} is quantised to {min(wrong)} bits, for which mlx-lm's DoRA does"
             ' not work; fine_tune_type = "lora" does'
         )
 
