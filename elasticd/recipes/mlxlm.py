@@ -6,7 +6,6 @@ Models, tokenizers, layers and data formats are mlx-lm's; the loop is :class:`el
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -17,15 +16,24 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
-from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
+from elasticd.recipes import packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
-from elasticd.recipes.rows import RowOrder, Rows, RowStream, Sample, collate, read_rows, told
+from elasticd.recipes.models import base_of, check_model, flat, load, prepare, warm_up
+from elasticd.recipes.rows import (
+    Row,
+    RowOrder,
+    Rows,
+    RowStream,
+    Sample,
+    collate,
+    read_rows,
+    told,
+)
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import DATA_FILES, MlxLm
 from elasticd.train import Run, Weighted
-from elasticd.train.steps import recompute
 from elasticd.train.steps.sampling import Permutation
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -36,7 +44,6 @@ _OPTIMIZERS: dict[str, Any] = {
     "sgd": optim.SGD,
     "adafactor": optim.Adafactor,
 }
-_NO_DORA_BITS = 6
 
 
 def main(spec: JobSpec) -> None:
@@ -61,17 +68,22 @@ class Training:
     def __init__(self, spec: JobSpec, config: MlxLm) -> None:
         self._spec, self._config = spec, config
         check_model(config)
-        self._model, tokenizer = _load(config)
+        self._model, tokenizer = load(config)
         prepare(self._model, config)
+        self._base = base_of(self._model, config)
+        warm_up(self._model)
         rows = {name: self._read(name, tokenizer) for name in DATA_FILES}
         train = rows["train"]
         assert train is not None
-        self._rows, self._train = rows, train
-        self._collate = collate(config.max_seq_length)
+        self._rows = rows
+        self._samples: Sequence[Sample] = [(row,) for row in train.rows]
+        if config.packing:
+            packing.check(self._model)
+            self._samples = packing.pack(train.rows, config.max_seq_length, spec.train.seed)
 
     def run(self) -> None:
         """Run the job's steps, and write what they lead to."""
-        spec, config, samples = self._spec, self._config, self._train.samples
+        spec, config, samples = self._spec, self._config, self._samples
         order = RowOrder.of(samples, spec.batch.global_, spec.train.seed)
         optimizer = make_optimizer(config)
         run = Run(
@@ -79,7 +91,9 @@ class Training:
             optimizer=optimizer,
             loss=token_loss,
             data=lambda: RowStream(samples, order),
-            collate=self._collate,
+            collate=collate(config.max_seq_length, packed=config.packing),
+            clip_norm=config.clip_norm,
+            base=self._base,
         )
         folder = AdapterFolder(run.output_dir / config.adapter_path, self._model)
         folder.write_config(spec, config)
@@ -110,14 +124,17 @@ class Training:
         return read_rows(path, tokenizer, self._config)
 
     def _introduce(self) -> None:
-        every = sum(a.size for _, a in _flat(self._model.parameters()))
-        some = sum(a.size for _, a in _flat(self._model.trainable_parameters()))
+        every = sum(a.size for _, a in flat(self._model.parameters()))
+        some = sum(a.size for _, a in flat(self._model.trainable_parameters()))
         print(f"{some:,} of {every:,} values are trained ({self._config.fine_tune_type})")
         for name, rows in self._rows.items():
             for sentence in (
                 told(f"{name}.jsonl", rows, self._config.max_seq_length) if rows else ()
             ):
                 print(f"elasticd: {sentence}")
+        if self._config.packing:
+            count = sum(map(len, self._samples))
+            print(f"elasticd: {count} rows are packed into {len(self._samples)} sequences")
         if self._rows["valid"] is None:
             print("elasticd: there is no valid.jsonl: nothing is validated, no adapters are best")
 
@@ -145,13 +162,13 @@ class Training:
     def _measure(self, run: Run, rows: Rows, batches: int) -> float:
         """The mean over all tokens of the same rows each time. All ranks compute it at once, and
         take main's: other chips may come to other last bits."""
-        samples = _some(rows.samples, batches * self._spec.batch.global_)
-        size = self._spec.batch.micro
+        samples = [(row,) for row in _some(rows.rows, batches * self._spec.batch.global_)]
+        size, batch = self._spec.batch.micro, collate(self._config.max_seq_length)
 
         def measure() -> float:
             total, weight = 0.0, 0
             for at in range(0, len(samples), size):
-                mean, count, _ = token_loss(self._model, *self._collate(samples[at : at + size]))
+                mean, count, _ = token_loss(self._model, *batch(samples[at : at + size]))
                 mx.eval(mean, count)
                 total, weight = total + mean.item() * count.item(), weight + count.item()
             return total / weight
@@ -160,77 +177,16 @@ class Training:
         return run.on_main(lambda: found)
 
 
-def token_loss(model: Any, tokens: mx.array, spans: mx.array) -> Weighted:
-    """The mean loss over the tokens from the begin to the end of each row's span."""
-    logits, targets = model(tokens[:, :-1]), tokens[:, 1:]
-    at = mx.arange(1, tokens.shape[1])
-    mask = (at >= spans[:, :1]) & (at < spans[:, 1:])
-    losses = nn.losses.cross_entropy(logits, targets) * mask
-    count = mask.sum()
+def token_loss(
+    model: Any, tokens: mx.array, trained: mx.array, rows: mx.array | None = None
+) -> Weighted:
+    """The mean loss over the tokens that are ``trained``, the first of all being none; ``rows``
+    that are packed into one sequence don't see one another."""
+    given = tokens[:, :-1]
+    logits = model(given) if rows is None else packing.apart(model, given, rows)
+    losses = nn.losses.cross_entropy(logits, tokens[:, 1:]) * trained
+    count = trained.sum()
     return Weighted(losses.astype(mx.float32).sum() / mx.maximum(count, 1), count)
-
-
-def check_model(config: MlxLm) -> None:
-    """What can't be trained is refused before anything is loaded.
-
-    Raises:
-        UsageError: the model is not here, or MLX has no gradient for what is wanted.
-    """
-    folder, path = config.model, Path(config.model) / "config.json"
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"the model folder {folder} is not on this node") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: can't be read: {error}") from None
-    quantization = said.get("quantization") or said.get("quantization_config")
-    if not isinstance(quantization, dict):
-        return
-    tables = (quantization, *(v for v in quantization.values() if isinstance(v, dict)))
-    bits = {table.get("bits") for table in tables}
-    if config.fine_tune_type == "full":
-        raise UsageError(
-            f"the model {folder} is quantised, and MLX has no gradient for its weights:"
-            ' fine_tune_type = "full" needs one that is not; "lora" trains this one'
-        )
-    if config.fine_tune_type == "dora" and _NO_DORA_BITS in bits:
-        raise UsageError(
-            f"the model {folder} is quantised to {_NO_DORA_BITS} bits, for which mlx-lm's DoRA does"
-            ' not work; fine_tune_type = "lora" does'
-        )
-
-
-def prepare(model: Any, config: MlxLm) -> None:
-    """Freeze the model but for what is trained, and give it its adapters.
-
-    Raises:
-        UsageError: nothing would be trained, or there are fewer layers.
-    """
-    from mlx_lm.tuner.utils import linear_to_lora_layers
-
-    model.freeze()
-    if config.num_layers > len(model.layers):
-        raise UsageError(
-            f"num_layers = {config.num_layers}, and the model has {len(model.layers)}; -1: all"
-        )
-    if config.fine_tune_type == "full":
-        for layer in model.layers[-max(config.num_layers, 0) :]:
-            layer.unfreeze()
-    else:
-        wanted = dataclasses.asdict(config.lora_parameters)
-        try:
-            linear_to_lora_layers(
-                model, config.num_layers, wanted, use_dora=config.fine_tune_type == "dora"
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    if config.resume_adapter_file is not None:
-        _resume(model, config.resume_adapter_file)
-    if not _flat(model.trainable_parameters()):
-        raise UsageError("nothing is trained: lora_parameters.keys name no module of the layers")
-    if config.grad_checkpoint:
-        recompute.switch_on(model)
-    model.train()
 
 
 def make_optimizer(config: MlxLm) -> optim.Optimizer:
@@ -245,42 +201,9 @@ def make_optimizer(config: MlxLm) -> optim.Optimizer:
     return made
 
 
-def _load(config: MlxLm) -> tuple[Any, Any]:
-    try:
-        from mlx_lm.utils import load
-    except ImportError as error:
-        raise UsageError(
-            f"mlx-lm is missing on this node ({error}): pip install 'elasticd[lm]'"
-        ) from None
-    try:
-        # Lazily: a spare has no need of the weights until it is wanted.
-        loaded = load(config.model, lazy=True)
-    except (OSError, ValueError, KeyError) as error:
-        first = (str(error) or repr(error)).splitlines()[0]
-        raise UsageError(f"the model {config.model} can't be loaded: {first}") from None
-    return loaded[0], loaded[1]
-
-
-def _resume(model: Any, file: str) -> None:
-    try:
-        found: Any = mx.load(file)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"resume_adapter_file {file} can't be read: {error}") from None
-    there = dict(_flat(model.parameters()))
-    for name, array in found.items():
-        if name not in there or there[name].shape != array.shape:
-            raise UsageError(f"resume_adapter_file {file}: {name} does not fit the model")
-    model.load_weights(list(found.items()), strict=False)
-
-
-def _some(samples: Sequence[Sample], most: int) -> list[Sample]:
+def _some(rows: Sequence[Row], most: int) -> list[Row]:
     """At most so many of them (below 0: all), the same each time, the short ones first."""
-    count = len(samples)
+    count = len(rows)
     chosen = Permutation(count, 0, 0)(np.arange(count, dtype=np.uint64))
-    picked = [samples[i] for i in chosen[: most if most >= 0 else count].tolist()]
-    return sorted(picked, key=lambda sample: len(sample[0]))
-
-
-def _flat(tree: Any) -> list[tuple[str, mx.array]]:
-    found: Any = tree_flatten(tree)
-    return list(found)
+    picked = [rows[i] for i in chosen[: most if most >= 0 else count].tolist()]
+    return sorted(picked, key=lambda row: len(row[0]))

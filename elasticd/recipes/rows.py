@@ -27,15 +27,17 @@ from elasticd.train.steps.sampling import Permutation
 PAD_TO = 32
 """Widths of batches are multiples of this and one more, as each width is compiled anew."""
 _SHOWN = 10
-Sample = tuple[NDArray[np.int32], int]
+Row = tuple[NDArray[np.int32], int]
 """A row's tokens, and the first of them that is trained."""
+Sample = tuple[Row, ...]
+"""What is computed as one: a row, or several (those that are packed into one sequence)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Of one file, those that train something."""
 
-    samples: tuple[Sample, ...]
+    rows: tuple[Row, ...]
     untrained: tuple[int, ...]
     """Lines on which nothing is trained: all is masked, or cut off."""
     cut: int
@@ -59,26 +61,27 @@ def read_rows(path: Path, tokenizer: Any, config: MlxLm) -> Rows:
         dataset = create_dataset(rows, tokenizer, wanted)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}:{lines[0]}: {str(error).splitlines()[0]}") from None
-    samples, untrained, cut = [], [], 0
+    found: list[Row] = []
+    untrained, cut = [], 0
     for line, row in zip(lines, rows, strict=True):
         try:
             tokens, offset = dataset.process(row)
         except Exception as error:  # a template may raise what it likes
             raise UsageError(f"{path}:{line}: this row can't be read: {error!r}") from None
         cut += len(tokens) > config.max_seq_length
-        sample = np.array(tokens[: config.max_seq_length], np.int32), int(offset)
-        if trained(sample):
-            samples.append(sample)
+        kept = np.array(tokens[: config.max_seq_length], np.int32), int(offset)
+        if trained(kept):
+            found.append(kept)
         else:
             untrained.append(line)
-    if not samples:
+    if not found:
         raise UsageError(f"{path}: no row trains anything: all of each is masked or cut off")
-    return Rows(tuple(samples), tuple(untrained), cut)
+    return Rows(tuple(found), tuple(untrained), cut)
 
 
-def trained(sample: Sample) -> int:
+def trained(row: Row) -> int:
     """Tokens of a row that count in the loss: the first of all has nothing before it."""
-    tokens, offset = sample
+    tokens, offset = row
     return max(0, len(tokens) - max(offset, 1))
 
 
@@ -97,17 +100,36 @@ def told(name: str, rows: Rows, longest: int) -> list[str]:
     return said
 
 
-def collate(longest: int) -> Callable[[Sequence[Sample]], tuple[mx.array, mx.array]]:
-    """Makes a batch: tokens, padded with 0, and where in each row it is trained from and to."""
+def length(sample: Sample) -> int:
+    """Tokens of all its rows."""
+    return sum(len(tokens) for tokens, _ in sample)
 
-    def batch(samples: Sequence[Sample]) -> tuple[mx.array, mx.array]:
-        most = max(len(tokens) for tokens, _ in samples)
-        width = min(1 + PAD_TO * -(-most // PAD_TO), max(longest, 2))
-        tokens = np.zeros((len(samples), width), np.int32)
-        for at, (row, _) in enumerate(samples):
-            tokens[at, : len(row)] = row
-        spans = [(offset, len(row)) for row, offset in samples]
-        return mx.array(tokens), mx.array(np.array(spans, np.int32))
+
+def width(most: int, longest: int) -> int:
+    """How wide a batch is whose longest sample has ``most`` tokens."""
+    return min(1 + PAD_TO * -(-most // PAD_TO), max(longest, 2))
+
+
+def collate(
+    longest: int, *, packed: bool = False
+) -> Callable[[Sequence[Sample]], tuple[mx.array, ...]]:
+    """Makes a batch: tokens, padded with 0, and which of them, from the second on, are trained. If
+    samples are ``packed`` also which row of its sample each token but the last is of."""
+
+    def batch(samples: Sequence[Sample]) -> tuple[mx.array, ...]:
+        wide = width(max(map(length, samples)), longest)
+        tokens = np.zeros((len(samples), wide), np.int32)
+        mask = np.zeros((len(samples), wide), np.bool_)
+        rows = np.zeros((len(samples), wide), np.int32)
+        for at, sample in enumerate(samples):
+            begin = 0
+            for number, (row, offset) in enumerate(sample, start=1):
+                end = begin + len(row)
+                tokens[at, begin:end], rows[at, begin:end] = row, number
+                mask[at, begin + max(offset, 1) : end] = True
+                begin = end
+        made = mx.array(tokens), mx.array(mask[:, 1:])
+        return (*made, mx.array(rows[:, :-1])) if packed else made
 
     return batch
 
@@ -125,10 +147,9 @@ class RowOrder:
         """That of these rows. Rows of which one is different have another order from the start, so
         that a node with other data is found before it trains."""
         digest = hashlib.blake2b(f"{seed}".encode(), digest_size=7)
-        for tokens, offset in samples:
+        for tokens, offset in (row for sample in samples for row in sample):
             digest.update(f"\0{offset}\0{len(tokens)}\0".encode() + tokens.tobytes())
-        lengths = tuple(len(tokens) for tokens, _ in samples)
-        return cls(lengths, batch, int.from_bytes(digest.digest(), "big"))
+        return cls(tuple(map(length, samples)), batch, int.from_bytes(digest.digest(), "big"))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_epoch", lru_cache(maxsize=2)(self.epoch))

@@ -150,7 +150,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class MlxLm:
-    """mlx-lm's keys, without those that job.toml has a place for (:data:`_MOVED`)."""
+    """mlx-lm's keys, without those that job.toml has a place for (:data:`_MOVED`), and ours."""
 
     model: str = field(metadata=rule(_path))
     data: str = field(default="data", metadata=rule(_path))
@@ -174,6 +174,10 @@ class MlxLm:
     resume_adapter_file: str | None = field(default=None, metadata=rule(_path))
     grad_checkpoint: bool = field(default=False, metadata=rule(boolean))
     test: bool = field(default=False, metadata=rule(boolean))
+    packing: bool = field(default=False, metadata=rule(boolean))
+    """Ours: several short rows in one sequence."""
+    clip_norm: float | None = field(default=None, metadata=rule(positive_number(1e9)))
+    """Ours: limits the norm of a step's gradient."""
     prompt_feature: str = field(default="prompt", metadata=rule(text()))
     completion_feature: str = field(default="completion", metadata=rule(text()))
     chat_feature: str = field(default="messages", metadata=rule(text()))

@@ -22,6 +22,7 @@ def fingerprint(
 ) -> dict[str, str]:
     """A flat map of short strings. ``grain0`` is the first batch of step 1."""
     found = {f"model/{path}": describe(a) for path, a in arrays(state.model.state).items()}
+    found |= {f"base/{name}": digest for name, digest in state.base.files.items()}
     if state.optimizer is not None:
         found["optimizer"] = type(state.optimizer).__name__
         for path, array in arrays(state.optimizer.state).items():

@@ -21,10 +21,10 @@ from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import OperationError, UsageError
 from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
+from elasticd.train.states.base import Base
 from elasticd.train.states.namespace import Namespace
-from elasticd.train.states.state import TrainingState, model_tree
+from elasticd.train.states.state import TrainingState
 from elasticd.train.states.tracked import STATE, STREAM
-from elasticd.train.states.trees import arrays
 from elasticd.train.steps import randomness
 from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
@@ -65,6 +65,7 @@ class Run:
         clip_norm: float | None = None,
         collate: Collate | None = None,
         compile: bool = False,
+        base: Base | None = None,
     ) -> None:
         """Join the job; returns once this rank holds the job's state.
 
@@ -81,6 +82,7 @@ class Run:
             collate: makes a batch of a list of samples; by default they are stacked.
             compile: puts ``mx.compile`` around the loss and its gradient, when the library runs the
                 step. It is traced anew when layers are frozen, or modules change otherwise.
+            base: for recipes: frozen weights of the model that every node has in files of its own.
 
         Raises:
             UsageError, ConfigError: something here, or in job.toml, is wrong.
@@ -108,7 +110,7 @@ class Run:
         self._clip_norm = clip_norm
         self._spread = range(0) if loss is None else spread_lengths(loss)
         self._takes_step = loss is not None and takes_step(loss)
-        self._state = TrainingState(model, optimizer)
+        self._state = TrainingState(model, optimizer, base)
         self._state.track(STATE, self.state)
         self._runner = StepRunner(self._seat, self._state, self._cut)
         self._source = Witness(source, self._seat, lambda: self._runner.world)
@@ -216,7 +218,7 @@ class Run:
 
     def digest(self) -> str:
         """The hex digest of the model's parameters that ``status --json`` shows."""
-        parameters = arrays(model_tree(self._model))
+        parameters = self._state.parameters()
         mx.eval(parameters)
         return model_digest(parameters)
 

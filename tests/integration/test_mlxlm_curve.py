@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.recipes import mlxlm
+from elasticd.recipes import mlxlm, models
 from elasticd.recipes.rows import RowOrder, RowStream, collate, read_rows
 from elasticd.settings import job
 from elasticd.settings.recipe import MlxLm
@@ -65,14 +65,16 @@ def _theirs(config: MlxLm, seed: int, folder: Path) -> list[float]:
 
     randomness.seed_script(seed)
     model, tokenizer = load(config.model, lazy=True)[:2]
-    mlxlm.prepare(model, config)
-    samples = read_rows(Path(config.data) / "train.jsonl", tokenizer, config).samples
+    models.prepare(model, config)
+    rows = read_rows(Path(config.data) / "train.jsonl", tokenizer, config).rows
+    samples = [(row,) for row in rows]
     stream = RowStream(samples, RowOrder.of(samples, 4, seed))
 
     def batches(**_: Any) -> Iterator[Any]:
         while True:
-            tokens, spans = collate(config.max_seq_length)([next(stream) for _ in range(4)])
-            yield tokens, spans - mx.array([[0, 1]])
+            batch = [next(stream) for _ in range(4)]
+            ends = [[offset, len(row) - 1] for ((row, offset),) in batch]
+            yield collate(config.max_seq_length)(batch)[0], mx.array(ends)
 
     losses: list[float] = []
     callback: Any = types.SimpleNamespace(

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,18 @@ def test_kills_change_no_bit_of_the_adapters(cluster: Cluster, tmp_path: Path) -
     for name in WRITTEN:
         assert (out / name).read_bytes() == (undisturbed / name).read_bytes(), name
     _generate(tmp_path / "tune" / "model", out)
+    for node in cluster.nodes:
+        for shard in (cluster.home / node / "checkpoints" / job).glob("*/*.safetensors"):
+            assert not _stored(shard) - {"lora_a", "lora_b", "optimizer"}, shard
+
+
+def _stored(shard: Path) -> set[str]:
+    """Of what a shard has anything: adapters, the optimizer, or other parameters by name."""
+    import mlx.core as mx
+
+    names: Any = mx.load(str(shard))
+    mine = [name for name in names if not name.startswith(("user/", "attributes/"))]
+    return {"optimizer" if n.startswith("optimizer/") else n.rpartition(".")[2] for n in mine}
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
@@ -90,6 +103,29 @@ def test_a_node_with_other_data_is_left_out(cluster: Cluster, tmp_path: Path) ->
     cluster.wait_end(job)
     (left_out,) = cluster.kinds(job, "node_unfit")
     assert left_out["node"] == other and "grain" in left_out["reason"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
+def test_a_node_with_another_base_is_left_out(cluster: Cluster, tmp_path: Path) -> None:
+    """Of its model one frozen value is another."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    import mlx.core as mx
+
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    for node in cluster.nodes:
+        shutil.copytree(tmp_path / "tune" / "model", cluster.home / node / "bases" / "tiny")
+    other = cluster.nodes[1]
+    file = cluster.home / other / "bases" / "tiny" / "model.safetensors"
+    weights: Any = mx.load(str(file))
+    weights["model.norm.weight"][5] = 1.5
+    mx.save_safetensors(str(file), weights)
+    here = "/proc/self/cwd/../../../bases/tiny"
+    words = [f"recipe.config.model={here}", "train.steps=20"]
+    job = cluster.client.submit(*prepare(job_file, words))
+    cluster.wait_end(job)
+    (left_out,) = cluster.kinds(job, "node_unfit")
+    assert left_out["node"] == other
+    assert left_out["reason"].startswith("base/model.safetensors is ")
 
 
 def test_a_model_that_no_node_has_fails_the_job(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_di
 from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states import containers
 from elasticd.train.states.attributes import ATTRIBUTES, Attributes, changed_values
+from elasticd.train.states.base import Base
 from elasticd.train.states.containers import Beginning
 from elasticd.train.states.lazy import LazyArrays
 from elasticd.train.states.moments import Moments
 from elasticd.train.states.stale import StaleTrees
+from elasticd.train.states.structure import Structure
 from elasticd.train.states.summed import Summed
 from elasticd.train.states.tracked import Tracked
 from elasticd.train.states.trees import (
@@ -32,7 +34,6 @@ from elasticd.train.states.trees import (
     arrays,
     changed,
     check_alike,
-    describe,
     named_in,
     put_together,
     share,
@@ -93,7 +94,8 @@ class Own:
 @dataclass(frozen=True)
 class Snapshot:
     """One state by reference; ``tensors`` are named as in docs/protocols.md. ``set_up``: the
-    script's own code before its loop has run."""
+    script's own code before its loop has run. ``base``: the digest of the frozen weights that
+    belong to it and that nodes have from files of their own."""
 
     point: Point
     seed: int
@@ -103,6 +105,7 @@ class Snapshot:
     parameters: tuple[str, ...]
     trainable: tuple[str, ...]
     set_up: bool = True
+    base: str = ""
 
     @property
     def bytes(self) -> int:
@@ -121,7 +124,7 @@ class Snapshot:
 
     def metadata(self) -> dict[str, str]:
         """What every file of this state carries; equal on every rank that holds it."""
-        description = {
+        description: dict[str, Any] = {
             "step": self.point.step,
             "stamp": self.point.stamp,
             "lineage": self.point.lineage,
@@ -133,6 +136,8 @@ class Snapshot:
             "samples": self.samples,
             "set_up": self.set_up,
         }
+        if self.base:
+            description["base"] = self.base
         return {METADATA_KEY: json.dumps(description, sort_keys=True)}
 
     def _hidden(self) -> list[str]:
@@ -163,11 +168,13 @@ class Loaded:
     tensors: Mapping[str, mx.array]
     plain: Mapping[str, Any]
     set_up: bool = True
+    base: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Loaded:
         """What files of it would hold."""
-        return cls(snapshot.point, snapshot.tensors, snapshot.plain, snapshot.set_up)
+        held = snapshot
+        return cls(held.point, held.tensors, held.plain, held.set_up, held.base)
 
     @classmethod
     def from_files(cls, tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Loaded:
@@ -181,7 +188,8 @@ class Loaded:
             point = Point(Lineage(said["lineage"]), int(said["step"]), Stamp(said["stamp"]))
             # Before version 0.2 the code before the loop ran again over a state of step 0.
             set_up = bool(said.get("set_up", point.step > 0))
-            return cls(point, tensors, dict(said["user"]), set_up)
+            base = str(said.get("base", ""))
+            return cls(point, tensors, dict(said["user"]), set_up, base)
         except (KeyError, TypeError, ValueError) as error:
             raise MismatchError(f"the files don't hold a state of a job: {error!r}") from error
 
@@ -191,14 +199,6 @@ class Loaded:
         return {name[size:]: a for name, a in self.tensors.items() if name.startswith(prefix)}
 
 
-def _structure(found: Mapping[str, mx.array]) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
-    return {path: (array.shape, array.dtype) for path, array in found.items()}
-
-
-def _shown(kind: tuple[tuple[int, ...], mx.Dtype] | None) -> str:
-    return "absent" if kind is None else describe(mx.zeros(*kind))
-
-
 class TrainingState:
     """Model, optimizer and tracked objects of this process. For the training thread alone.
 
@@ -206,8 +206,11 @@ class TrainingState:
     is kept until they do.
     """
 
-    def __init__(self, model: Module, optimizer: optim.Optimizer | None) -> None:
-        self.model = model
+    def __init__(
+        self, model: Module, optimizer: optim.Optimizer | None, base: Base | None = None
+    ) -> None:
+        """``base``: what of the model is no part of the state."""
+        self.model, self.base = model, base or Base()
         self.optimizer: optim.Optimizer | None = None
         self._tracked: dict[str, Tracked] = {}
         self.stale = StaleTrees()
@@ -216,7 +219,7 @@ class TrainingState:
         self._paths: _Paths = ((), -1), (), ()
         self.summed: Summed | None = None
         """Known from the job's first grain on."""
-        self._structure = _structure(arrays(model.state))
+        self._structure = Structure(self.base.without(arrays(model.state)))
         self.attributes = Attributes()
         self.attributes.watch("model", model)
         self.lazy = LazyArrays(model, self.attributes)
@@ -278,24 +281,17 @@ class TrainingState:
         """The places of the model's arrays, hidden ones included, by path."""
         return array_slots(self.model.state)
 
-    def check_structure(self, now: Mapping[str, mx.array]) -> None:
-        """The model must have the arrays that it had at ``Run(…)``: a newcomer's has no others.
+    def _held_slots(self) -> dict[str, Any]:
+        """Those whose arrays are part of the state."""
+        return self.base.without(self.model_slots())
 
-        Raises:
-            UsageError: naming the first difference.
-        """
-        found = _structure(self.lazy.without(now))
-        if found == self._structure:
-            return
-        # What has come tells more than what is gone.
-        for path in [*sorted(found), *sorted(self._structure)]:
-            if found.get(path) != self._structure.get(path):
-                raise UsageError(
-                    f"the model's {path} is {_shown(found.get(path))}, at Run(…) it was "
-                    f"{_shown(self._structure.get(path))}: a newcomer's model, which is as at "
-                    "Run(…), can't take that state. Give the model all its arrays before Run(…), "
-                    "frozen where they are to be trained only later; unfreeze() them in the body"
-                )
+    def parameters(self) -> dict[str, mx.array]:
+        """The model's parameters that are part of the state."""
+        return self.base.without(arrays(model_tree(self.model)))
+
+    def check_structure(self, now: Mapping[str, mx.array]) -> None:
+        """Raise UsageError unless the model has the arrays that it had at ``Run(…)``."""
+        self._structure.check(self.base.without(self.lazy.without(now)))
 
     def normalize(self) -> None:
         """Give every leaf the row-major layout that a loaded one has, since the kernel that runs,
@@ -311,7 +307,7 @@ class TrainingState:
 
     def own(self) -> Own:
         """What model and optimizer are now."""
-        tensors = {MODEL + path: array for path, array in arrays(self.model.state).items()}
+        tensors = {MODEL + path: slot.value for path, slot in self._held_slots().items()}
         plain: dict[str, Any] | None = None
         if self._waiting_optimizer is not None:
             waiting, plain = self._waiting_optimizer
@@ -346,7 +342,8 @@ class TrainingState:
             plain["summed"] = self.summed.plain()
         model = tuple(own.below(MODEL))
         parameters, trainable = self._parameter_paths(model)
-        return Snapshot(point, seed, samples, tensors, plain, parameters, trainable, set_up)
+        base = self.base.digest
+        return Snapshot(point, seed, samples, tensors, plain, parameters, trainable, set_up, base)
 
     def _capture_user(self, tensors: dict[str, mx.array]) -> dict[str, Any]:
         plain = {}
@@ -363,11 +360,9 @@ class TrainingState:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         seen = (model_paths, self.attributes.changes)
         if self._paths[0] != seen:
-            parameters, trainable = (
-                tuple(arrays(tree))
-                for tree in (model_tree(self.model), model_tree(self.model, trainable=True))
-            )
-            self._paths = (seen, parameters, trainable)
+            trainable = tuple(arrays(model_tree(self.model, trainable=True)))
+            self.base.check(trainable)
+            self._paths = (seen, tuple(self.parameters()), trainable)
         return self._paths[1], self._paths[2]
 
     def install(self, loaded: Loaded) -> None:
@@ -376,8 +371,9 @@ class TrainingState:
         Raises:
             MismatchError: naming the first difference; nothing was changed then.
         """
+        self.base.check_state(loaded.base)
         model = loaded.part(MODEL)
-        here = {path: slot.value for path, slot in self.model_slots().items()}
+        here = {path: slot.value for path, slot in self._held_slots().items()}
         made = self.lazy.missing(here, model)
         given = {path: array for path, array in model.items() if path not in made}
         check_alike(
@@ -390,7 +386,7 @@ class TrainingState:
             self._beginning.put_back()
             self._moments.restart()
         self.lazy.fit(model, made)
-        for path, slot in self.model_slots().items():
+        for path, slot in self._held_slots().items():
             slot.put(share(model[path]))
         self.put_tracked(loaded.plain["tracked"], loaded.tensors)
         self.attributes.install(loaded.plain.get("attributes", {}), loaded.tensors)
@@ -424,7 +420,7 @@ class TrainingState:
         Raises:
             MismatchError: naming the first difference; nothing was changed then.
         """
-        check_alike(f"{where}:", arrays(model_tree(self.model)), given)
+        check_alike(f"{where}:", self.parameters(), given)
         places = self.model_slots()
         for path, array in given.items():
             places[path].put(share(array))

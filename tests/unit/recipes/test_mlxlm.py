@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
-from elasticd.recipes import mlxlm
+from elasticd.recipes import mlxlm, models
 from elasticd.recipes.adapters import ADAPTERS, AdapterFolder
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
@@ -35,9 +37,10 @@ def spec_of(config: MlxLm) -> JobSpec:
 def test_the_loss_is_mlx_lms_less_what_it_counts_of_the_padding(model: Any) -> None:
     from mlx_lm.tuner.trainer import default_loss
 
-    rows = [(np.arange(1, n + 1, dtype=np.int32), offset) for n, offset in ((5, 0), (30, 9))]
-    tokens, spans = collate(2048)(rows)
-    mean, weight, _ = mlxlm.token_loss(model, tokens, spans)
+    rows = [((np.arange(1, n + 1, dtype=np.int32), offset),) for n, offset in ((5, 0), (30, 9))]
+    tokens, trained = collate(2048)(rows)
+    spans = mx.array([[0, 5], [9, 30]])
+    mean, weight, _ = mlxlm.token_loss(model, tokens, trained)
     right, count = default_loss(model, tokens, spans - mx.array([[0, 1]]))
     assert weight.item() == count.item() == 4 + 21
     assert mean.item() == pytest.approx(right.item(), rel=1e-6)
@@ -47,8 +50,8 @@ def test_the_loss_is_mlx_lms_less_what_it_counts_of_the_padding(model: Any) -> N
 def test_a_batch_that_is_masked_counts_nothing(model: Any) -> None:
     from mlx_lm.tuner.trainer import default_loss
 
-    tokens, spans = collate(2048)([(np.arange(1, 6, dtype=np.int32), 5)])
-    mean, weight, _ = mlxlm.token_loss(model, tokens, spans)
+    tokens, trained = collate(2048)([((np.arange(1, 6, dtype=np.int32), 5),)])
+    mean, weight, _ = mlxlm.token_loss(model, tokens, trained)
     assert (mean.item(), weight.item()) == (0, 0)
     assert np.isnan(default_loss(model, tokens, mx.array([[9, 5]]))[0].item())
 
@@ -61,7 +64,7 @@ def test_adapters_load_in_mlx_lm(
     from mlx_lm.utils import load
 
     config = replace(config, fine_tune_type=kind, num_layers=1)  # type: ignore[arg-type]
-    mlxlm.prepare(model, config)
+    models.prepare(model, config)
     trained: Any = tree_flatten(model.trainable_parameters())
     model.load_weights([(n, a + 0.01) for n, a in trained], strict=False)
     folder = AdapterFolder(tmp_path / "out", model)
@@ -77,7 +80,7 @@ def test_adapters_load_in_mlx_lm(
 
 
 def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) -> None:
-    mlxlm.prepare(model, config)
+    models.prepare(model, config)
     folder = AdapterFolder(tmp_path, model)
     name = "model.layers.0.self_attn.q_proj.lora_b"
     model.load_weights([(name, mx.ones((8, 64)))], strict=False)
@@ -85,18 +88,18 @@ def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) ->
     from mlx_lm.utils import load
 
     other = load(config.model)[0]
-    mlxlm.prepare(other, replace(config, resume_adapter_file=str(tmp_path / ADAPTERS)))
+    models.prepare(other, replace(config, resume_adapter_file=str(tmp_path / ADAPTERS)))
     found: Any = dict(tree_flatten(other.parameters()))
     assert found[name].tolist() == mx.ones((8, 64)).tolist()
     small = replace(config, lora_parameters=LoraParameters(rank=2))
     with pytest.raises(UsageError, match="does not fit the model"):
-        mlxlm.prepare(
+        models.prepare(
             load(config.model)[0], replace(small, resume_adapter_file=str(tmp_path / ADAPTERS))
         )
 
 
 def test_only_what_is_trained_is_reduced(model: Any, config: MlxLm) -> None:
-    mlxlm.prepare(model, replace(config, num_layers=1))
+    models.prepare(model, replace(config, num_layers=1))
     trained: Any = tree_flatten(model.trainable_parameters())
     assert trained and all("layers.1." in name and "lora_" in name for name, _ in trained)
     assert {array.dtype for _, array in trained} == {mx.float32}
@@ -114,12 +117,18 @@ def test_what_can_not_be_trained_is_refused(
     change: dict[str, Any], error: str, model: Any, config: MlxLm
 ) -> None:
     with pytest.raises(UsageError, match=error):
-        mlxlm.prepare(model, replace(config, **change))
+        models.prepare(model, replace(config, **change))
 
 
 @pytest.mark.parametrize(
     ("kind", "bits", "refused"),
-    [("full", 4, True), ("dora", 6, True), ("dora", 4, False), ("lora", 6, False)],
+    [
+        ("full", 4, True),
+        ("dora", 6, True),
+        ("dora", 3, True),
+        ("dora", 4, False),
+        ("lora", 6, False),
+    ],
 )
 def test_quantised_models_are_refused_before_they_are_loaded(
     kind: str, bits: int, refused: bool, config: MlxLm, tmp_path: Path
@@ -128,15 +137,49 @@ def test_quantised_models_are_refused_before_they_are_loaded(
     (tmp_path / "config.json").write_text(json.dumps(said))
     config = replace(config, model=str(tmp_path), fine_tune_type=kind)  # type: ignore[arg-type]
     if not refused:
-        mlxlm.check_model(config)
+        models.check_model(config)
         return
     with pytest.raises(UsageError, match="is quantised"):
-        mlxlm.check_model(config)
+        models.check_model(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [("lora", 0), ("lora", 4), ("lora", 6), ("dora", 0), ("dora", 4), ("full", 0), ("full", 4),
+     ("dora", 6)],
+)  # fmt: skip
+def test_what_is_refused_is_what_mlx_can_not_do(
+    kind: str, bits: int, model: Any, config: MlxLm, tmp_path: Path
+) -> None:
+    """Each of these pairs is trained here unless it is refused there."""
+    from mlx.nn.utils import value_and_grad
+
+    said = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    config = replace(config, model=str(tmp_path), fine_tune_type=kind)  # type: ignore[arg-type]
+    if bits:
+        nn.quantize(model, group_size=32, bits=bits)
+    batch = collate(2048)([((np.arange(1, 20, dtype=np.int32), 0),)])
+
+    def train() -> float:
+        models.prepare(model, config)
+        loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *batch)
+        optim.SGD(0.1).update(model, gradients)
+        mx.eval(model.parameters())
+        return float(loss.mean.item() - mlxlm.token_loss(model, *batch).mean.item())
+
+    try:
+        models.check_model(config)
+    except UsageError:
+        with pytest.raises((RuntimeError, ValueError)):
+            train()
+    else:
+        assert train() > 0
 
 
 def test_a_folder_that_is_not_here_is_named(config: MlxLm, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not on this node"):
-        mlxlm.check_model(replace(config, model=str(tmp_path / "none")))
+        models.check_model(replace(config, model=str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "muon", "sgd", "adafactor"])
@@ -154,13 +197,13 @@ def test_layers_that_recompute_have_the_same_gradients(model_folder: Path, confi
     from mlx.nn.utils import value_and_grad
     from mlx_lm.utils import load
 
-    batch = collate(2048)([(np.arange(1, 20, dtype=np.int32), 0)])
+    batch = collate(2048)([((np.arange(1, 20, dtype=np.int32), 0),)])
     found = []
     for wanted in (False, True):
         mx.random.seed(1)
         model = load(str(model_folder))[0]
         given = replace(config, grad_checkpoint=wanted, lora_parameters=LoraParameters(dropout=0.3))
-        mlxlm.prepare(model, given)
+        models.prepare(model, given)
         loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *batch)
         flat: Any = tree_flatten(gradients)
         found.append((loss.mean.item(), flat))

@@ -40,7 +40,7 @@ def test_rows_are_what_mlx_lm_makes_of_them(
         return
     theirs = load_local_dataset(tmp_path, tokenizer, config)[0]
     tokens, offset = theirs.process(theirs[0])
-    for got, start in read_rows(file, tokenizer, config).samples:
+    for got, start in read_rows(file, tokenizer, config).rows:
         assert (got.tolist(), start) == (tokens, offset)
     assert (offset > 0) == mask
 
@@ -52,7 +52,7 @@ def test_rows_that_train_nothing_are_left_out_and_named(
     file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS["completions"], long])
     config = replace(config, mask_prompt=True, max_seq_length=30)
     rows = read_rows(file, tokenizer, config)
-    assert len(rows.samples) == 1 and rows.untrained == (2,) and rows.cut == 1
+    assert len(rows.rows) == 1 and rows.untrained == (2,) and rows.cut == 1
     first, second = told("train.jsonl", rows, 30)
     assert "1 rows train nothing" in first and first.endswith("line 2")
     assert "max_seq_length = 30" in second
@@ -83,9 +83,12 @@ def test_wrong_files_are_named(
 
 
 def test_a_batch_is_as_wide_as_its_longest_row_needs() -> None:
-    rows = [(np.arange(1, n + 1, dtype=np.int32), n // 2) for n in (3, 40)]
-    tokens, spans = collate(2048)(rows)
-    assert tokens.shape == (2, 65) and spans.tolist() == [[1, 3], [20, 40]]
+    rows = [((np.arange(1, n + 1, dtype=np.int32), n // 2),) for n in (3, 40)]
+    tokens, trained = collate(2048)(rows)
+    assert tokens.shape == (2, 65) and trained.shape == (2, 64)
+    assert [np.flatnonzero(row).tolist() for row in np.array(trained)] == [
+        [0, 1], list(range(19, 39)),
+    ]  # fmt: skip
     assert tokens[0].tolist() == [1, 2, 3] + [0] * 62
     assert collate(40)(rows)[0].shape == (2, 40)
 
@@ -120,7 +123,7 @@ def test_the_order_is_the_seeds() -> None:
 
 
 def test_a_stream_goes_on_where_its_state_was_taken() -> None:
-    samples = [(np.array([n], np.int32), 0) for n in range(7)]
+    samples = [((np.array([n], np.int32), 0),) for n in range(7)]
     order = RowOrder((1,) * 7, 2, 0)
     stream = RowStream(samples, order)
     for _ in range(9):
@@ -132,8 +135,8 @@ def test_a_stream_goes_on_where_its_state_was_taken() -> None:
 
 def test_other_rows_have_another_order() -> None:
     """One token of the last row is enough: so a node with other data shows it at the start."""
-    rows = [(np.full(5, n, np.int32), 0) for n in range(40)]
-    other = [*rows[:-1], (np.array([39, 39, 39, 39, 0], np.int32), 0)]
+    rows = [((np.full(5, n, np.int32), 0),) for n in range(40)]
+    other = [*rows[:-1], ((np.array([39, 39, 39, 39, 0], np.int32), 0),)]
     one, two = (RowOrder.of(r, 4, 1).epoch(0).tolist() for r in (rows, other))
     assert one == RowOrder.of(rows, 4, 1).epoch(0).tolist()
     assert one[:4] != two[:4] and one != RowOrder.of(rows, 4, 2).epoch(0).tolist()

@@ -1,0 +1,151 @@
+"""Models as mlx-lm loads them, with what is trained of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import psutil
+from mlx.utils import tree_flatten
+
+from elasticd.errors import UsageError
+from elasticd.settings.recipe import MlxLm
+from elasticd.train.states.base import Base
+from elasticd.train.steps import recompute
+from elasticd.train.steps.relief import room_bytes
+
+_NO_DORA_BITS = frozenset({3, 5, 6})
+"""Of which no whole number of values fits in a word."""
+_WARM_SHARE = 3
+"""Weights are read before they are needed if so many times their size is free."""
+
+
+def load(config: MlxLm) -> tuple[Any, Any]:
+    """The model, whose weights are not read yet, and its tokenizer.
+
+    Raises:
+        UsageError: mlx-lm is missing here, or can't load it.
+    """
+    try:
+        from mlx_lm.utils import load as load_model
+    except ImportError as error:
+        raise UsageError(
+            f"mlx-lm is missing on this node ({error}): pip install 'elasticd[lm]'"
+        ) from None
+    try:
+        # Lazily: where memory is short a spare has no need of the weights until it is wanted.
+        loaded = load_model(config.model, lazy=True)
+    except (OSError, ValueError, KeyError) as error:
+        first = (str(error) or repr(error)).splitlines()[0]
+        raise UsageError(f"the model {config.model} can't be loaded: {first}") from None
+    return loaded[0], loaded[1]
+
+
+def check_model(config: MlxLm) -> None:
+    """What can't be trained is refused before anything is loaded.
+
+    Raises:
+        UsageError: the model is not here, or MLX has no gradient for what is wanted.
+    """
+    folder, path = config.model, Path(config.model) / "config.json"
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"the model folder {folder} is not on this node") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: can't be read: {error}") from None
+    quantization = said.get("quantization") or said.get("quantization_config")
+    if not isinstance(quantization, dict):
+        return
+    tables = (quantization, *(v for v in quantization.values() if isinstance(v, dict)))
+    bits = {bits for table in tables if isinstance(bits := table.get("bits"), int)}
+    if config.fine_tune_type == "full":
+        raise UsageError(
+            f"the model {folder} is quantised, and MLX has no gradient for its weights:"
+            ' fine_tune_type = "full" needs one that is not; "lora" trains this one'
+        )
+    if config.fine_tune_type == "dora" and (wrong := bits & _NO_DORA_BITS):
+        raise UsageError(
+            f"the model {folder} is quantised to {min(wrong)} bits, for which mlx-lm's DoRA does"
+            ' not work; fine_tune_type = "lora" does'
+        )
+
+
+def prepare(model: Any, config: MlxLm) -> None:
+    """Freeze the model but for what is trained, and give it its adapters.
+
+    Raises:
+        UsageError: nothing would be trained, or there are fewer layers.
+    """
+    from mlx_lm.tuner.utils import linear_to_lora_layers
+
+    model.freeze()
+    if config.num_layers > len(model.layers):
+        raise UsageError(
+            f"num_layers = {config.num_layers}, and the model has {len(model.layers)}; -1: all"
+        )
+    if config.fine_tune_type == "full":
+        for layer in model.layers[-max(config.num_layers, 0) :]:
+            layer.unfreeze()
+    else:
+        wanted = dataclasses.asdict(config.lora_parameters)
+        try:
+            linear_to_lora_layers(
+                model, config.num_layers, wanted, use_dora=config.fine_tune_type == "dora"
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    if config.resume_adapter_file is not None:
+        _resume(model, config.resume_adapter_file)
+    if not flat(model.trainable_parameters()):
+        raise UsageError("nothing is trained: lora_parameters.keys name no module of the layers")
+    if config.grad_checkpoint:
+        recompute.switch_on(model)
+    model.train()
+
+
+def base_of(model: Any, config: MlxLm) -> Base:
+    """The frozen weights, which every node has in files, and the digests of these.
+
+    Raises:
+        UsageError: a file can't be read.
+    """
+    folder = Path(config.model)
+    files = {
+        file.name: file for file in (*folder.glob("model*.safetensors"), folder / "config.json")
+    }
+    if config.resume_adapter_file is not None:
+        files["resume_adapter_file"] = Path(config.resume_adapter_file)
+    try:
+        return Base.of(model, files)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: can't be read: {error.strerror}") from None
+
+
+def warm_up(model: Any) -> None:
+    """Read the weights now, so that a spare needn't when it is wanted; unless memory is short."""
+    parameters = dict(flat(model.parameters()))
+    size = sum(array.nbytes for array in parameters.values())
+    if min(room_bytes(), int(psutil.virtual_memory().available)) >= _WARM_SHARE * size:
+        mx.eval(parameters)
+
+
+def flat(tree: Any) -> list[tuple[str, mx.array]]:
+    """The arrays of a tree by path."""
+    found: Any = tree_flatten(tree)
+    return list(found)
+
+
+def _resume(model: Any, file: str) -> None:
+    try:
+        found: Any = mx.load(file)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"resume_adapter_file {file} can't be read: {error}") from None
+    there = dict(flat(model.parameters()))
+    for name, array in found.items():
+        if name not in there or there[name].shape != array.shape:
+            raise UsageError(f"resume_adapter_file {file}: {name} does not fit the model")
+    model.load_weights(list(found.items()), strict=False)

@@ -1,0 +1,90 @@
+"""Several short rows in one sequence, so that little of a batch is padding.
+
+No row sees another: attention is masked between them. Models of mlx-lm take a mask from their
+cache, so they are given one that keeps nothing. Positions go on from row to row, which models with
+relative positions (RoPE and the like) don't see; others are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from elasticd.errors import UsageError
+from elasticd.recipes.rows import Row, Sample
+from elasticd.train.steps.sampling import Permutation
+
+_OPEN = 64
+"""Sequences that are filled at once."""
+_LIKE = 0.02
+"""Of the range of a model's output: as much as kernels may differ, and less than rows do that see
+one another."""
+
+
+def pack(rows: Sequence[Row], longest: int, seed: int) -> list[Sample]:
+    """Samples of at most ``longest`` tokens, a function of rows and seed. No row is divided."""
+    order = Permutation(len(rows), seed, 0)(np.arange(len(rows), dtype=np.uint64))
+    full: list[Sample] = []
+    places: list[tuple[int, list[Row]]] = []
+    for row in (rows[at] for at in order.tolist()):
+        size = len(row[0])
+        at = next((at for at, (room, _) in enumerate(places) if room >= size), None)
+        if at is None:
+            if len(places) == _OPEN:
+                least = min(range(_OPEN), key=lambda at: places[at][0])
+                full.append(tuple(places.pop(least)[1]))
+            places.append((longest, []))
+            at = len(places) - 1
+        room, held = places[at]
+        places[at] = room - size, [*held, row]
+    return full + [tuple(held) for _, held in places]
+
+
+class _Apart:
+    """Stands where a layer's cache does: keeps nothing, and masks what is of other rows."""
+
+    offset = 0
+
+    def __init__(self, rows: mx.array) -> None:
+        self._at = mx.arange(rows.shape[1])
+        causal = self._at[:, None] >= self._at[None]
+        self._mask = (causal & (rows[:, :, None] == rows[:, None]))[:, None]
+
+    def make_mask(self, _: int, return_array: bool = True, window_size: int | None = None) -> Any:
+        if window_size is None:
+            return self._mask
+        return self._mask & (self._at[:, None] < self._at[None] + window_size)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        return keys, values
+
+
+def apart(model: Any, tokens: mx.array, rows: mx.array) -> Any:
+    """What ``model`` says of sequences in which each token is of the row with that number."""
+    return model(tokens, cache=[_Apart(rows)] * len(model.layers))
+
+
+def check(model: Any) -> None:
+    """See that a row's output is the same alone and behind two others.
+
+    Raises:
+        UsageError: it isn't, or the model takes no such mask.
+    """
+    row = mx.array([[5, 6, 7, 8, 9]])
+    before = mx.array([[1, 2, 3]]), mx.array([[3, 4, 1]])
+    numbers = mx.array([[1] * 3 + [2] * 5])
+    try:
+        alone = model(row)
+        packed = [apart(model, mx.concatenate([one, row], 1), numbers)[:, 3:] for one in before]
+        span = alone.max() - alone.min()
+        fits = all(mx.abs(found - alone).max().item() <= _LIKE * span.item() for found in packed)
+        sees = mx.abs(packed[0] - packed[1]).max().item() > _LIKE / 20 * span.item()
+    except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
+        raise UsageError(f"packing: this kind of model takes no mask: {error!r}") from None
+    if sees or not fits:
+        raise UsageError(
+            "packing: rows of this kind of model are not the same behind others: set it to false"
+        )

@@ -1,0 +1,46 @@
+"""Which arrays a model has: those of ``Run(…)``, all along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mlx.core as mx
+
+from elasticd.errors import UsageError
+from elasticd.train.states.trees import describe
+
+_Kind = tuple[tuple[int, ...], mx.Dtype]
+
+
+class Structure:
+    """As it was when this was made, of some arrays by path."""
+
+    def __init__(self, found: Mapping[str, mx.array]) -> None:
+        self._first = _kinds(found)
+
+    def check(self, found: Mapping[str, mx.array]) -> None:
+        """A newcomer's model has no others, so there must be none.
+
+        Raises:
+            UsageError: naming the first difference.
+        """
+        now = _kinds(found)
+        if now == self._first:
+            return
+        # What has come tells more than what is gone.
+        for path in [*sorted(now), *sorted(self._first)]:
+            if now.get(path) != self._first.get(path):
+                raise UsageError(
+                    f"the model's {path} is {_shown(now.get(path))}, at Run(…) it was "
+                    f"{_shown(self._first.get(path))}: a newcomer's model, which is as at "
+                    "Run(…), can't take that state. Give the model all its arrays before Run(…), "
+                    "frozen where they are to be trained only later; unfreeze() them in the body"
+                )
+
+
+def _kinds(found: Mapping[str, mx.array]) -> dict[str, _Kind]:
+    return {path: (array.shape, array.dtype) for path, array in found.items()}
+
+
+def _shown(kind: _Kind | None) -> str:
+    return "absent" if kind is None else describe(mx.zeros(*kind))

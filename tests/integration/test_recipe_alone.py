@@ -1,0 +1,64 @@
+"""A fine-tuning in one process: what changes its bits, and what must not."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tinylm
+
+pytestmark = pytest.mark.process
+
+
+def run(folder: Path, **changed: object) -> str:
+    """Train the tiny job with some keys changed; returns what it prints."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    yaml = pytest.importorskip("yaml")
+    usual = {**yaml.safe_load(tinylm.LORA), "learning_rate": 0.001}  # YAML 1.1 reads 1e-3 as text
+    lora = json.dumps({**usual, **changed})
+    job_file = tinylm.write_job(folder, lora)
+    done = subprocess.run(
+        [sys.executable, "-m", "elasticd.recipes", job_file],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def adapters(folder: Path) -> bytes:
+    return (folder / "output" / "adapters.safetensors").read_bytes()
+
+
+def test_how_often_it_validates_changes_no_bit(tmp_path: Path) -> None:
+    often = run(tmp_path / "often", test=True)
+    assert "step 4: validation loss" in often and "test loss" in often
+    assert "validation loss" not in run(tmp_path / "never", val_batches=0)
+    assert adapters(tmp_path / "often") == adapters(tmp_path / "never")
+
+
+def test_packed_rows_are_trained(tmp_path: Path) -> None:
+    """Each step has seen several times as many of them."""
+    keys = {"max_seq_length": 256, "steps_per_report": 12, "val_batches": -1}
+    plain, packed = run(tmp_path / "a", **keys), run(tmp_path / "b", packing=True, **keys)
+    (count,) = re.findall(r"37 rows are packed into (\d+) sequences", packed)
+    assert int(count) < 20
+    pattern = r"step 12: validation loss ([0-9.]+)"
+    (one,), (other,) = (re.findall(pattern, printed) for printed in (plain, packed))
+    assert float(other) < float(one)
+
+
+def test_a_gradient_is_clipped(tmp_path: Path) -> None:
+    """To next to nothing, so that plain descent leaves the adapters as they were."""
+    import mlx.core as mx
+
+    run(tmp_path, clip_norm=1e-9, optimizer="sgd")
+    found = mx.load(str(tmp_path / "output" / "adapters.safetensors"))
+    assert isinstance(found, dict)
+    added: Any = [mx.abs(array).max() for name, array in found.items() if name.endswith("_b")]
+    assert 0 < mx.stack(added).max() < 1e-9

@@ -1,0 +1,105 @@
+"""Rows in one sequence: none sees another, none is divided, and the loss is theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.errors import UsageError
+from elasticd.recipes import mlxlm, packing
+from elasticd.recipes.rows import Row, collate, length
+from elasticd.train.steps import recompute
+from tests import tinylm
+
+
+def rows_of(*sizes: int) -> list[Row]:
+    dice = np.random.default_rng(0)
+    return [(dice.integers(1, 255, size).astype(np.int32), size // 3) for size in sizes]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=200), st.integers(0, 3))
+def test_each_row_is_in_one_sequence(sizes: list[int], seed: int) -> None:
+    rows = rows_of(*sizes)
+    packed = packing.pack(rows, 40, seed)
+    assert max(map(length, packed)) <= 40
+    assert sorted(id(row[0]) for sample in packed for row in sample) == sorted(
+        id(row[0]) for row in rows
+    )
+    again = packing.pack(rows, 40, seed)
+    assert [[id(row[0]) for row in s] for s in packed] == [[id(row[0]) for row in s] for s in again]
+
+
+def test_little_is_left_empty() -> None:
+    packed = packing.pack(rows_of(*[10, 20, 30, 5] * 30), 64, 0)
+    assert len(packed) <= 1.1 * 65 * 30 / 64
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3", "mixtral"])
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_the_loss_and_its_gradient_are_those_of_the_rows(
+    kind: str, recomputes: bool, tmp_path: Path
+) -> None:
+    from mlx.nn.utils import value_and_grad
+
+    model = made(kind, tmp_path)
+    packing.check(model)
+    if recomputes:
+        recompute.switch_on(model)
+    rows = rows_of(7, 12, 9)
+    packed = [tuple(rows)]
+    one = value_and_grad(model, mlxlm.token_loss)(model, *collate(64, packed=True)(packed))
+    other = value_and_grad(model, mlxlm.token_loss)(model, *collate(64)([(row,) for row in rows]))
+    assert one[0].weight.item() == other[0].weight.item() == 5 + 8 + 6
+    assert one[0].mean.item() == pytest.approx(other[0].mean.item(), rel=1e-5)
+    for (name, mine), (_, theirs) in zip(flat(one[1]), flat(other[1]), strict=True):
+        assert mx.allclose(mine, theirs, rtol=1e-3, atol=1e-5).item(), name
+
+
+def test_a_model_that_can_not_keep_rows_apart_is_refused(tmp_path: Path) -> None:
+    """One has a state that goes on from token to token, the other absolute positions."""
+    with pytest.raises(UsageError, match="takes no mask"):
+        packing.check(made("mamba", tmp_path / "mamba"))
+    with pytest.raises(UsageError, match="not the same behind others"):
+        packing.check(made("gpt2", tmp_path / "gpt2"))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen3": {"head_dim": 16, "max_position_embeddings": 99},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "mamba": {
+        "state_size": 8, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True,
+        "time_step_rank": 4,
+    },
+    "gpt2": {
+        "n_ctx": 64, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 64,
+        "layer_norm_epsilon": 1e-5,
+    },
+}  # fmt: skip
+
+
+def made(kind: str, folder: Path) -> Any:
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    from importlib import import_module
+
+    module = import_module(f"mlx_lm.models.{kind}")
+    config = {**tinylm.CONFIG, "model_type": kind, **KINDS[kind]}
+    mx.random.seed(3)
+    model = module.Model(module.ModelArgs.from_dict(json.loads(json.dumps(config))))
+    mx.eval(model.parameters())
+    return model
+
+
+def flat(tree: Any) -> list[tuple[str, mx.array]]:
+    from mlx.utils import tree_flatten
+
+    found: Any = tree_flatten(tree)
+    return list(found)
