@@ -12,6 +12,7 @@ import elasticd
 from elasticd.cli import (
     asking,
     chaos,
+    dashboard,
     disk,
     health,
     jobs,
@@ -299,6 +300,9 @@ def events(
 
 
 app.command("monitor", short_help="Watch the cluster and a job, live.")(monitor.monitor)
+app.command("dashboard", short_help="Print the address of the web page of a node.")(
+    dashboard.dashboard
+)
 app.command("outputs", short_help="Fetch the files that a job has written.")(outputs.outputs)
 app.command("report", short_help="Write a file that tells how a job went.")(report.report)
 

@@ -28,6 +28,8 @@ from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
+from elasticd.shell.control.webtoken import PLACE_FILE, TOKEN_FILE
 from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
 from elasticd.shell.storage.health import HomeFinding, examine
 from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
@@ -35,7 +37,10 @@ from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, plain, read
 from elasticd.supervision.roster import ChildRoster
 
 STATE = ("events", "reached", "archives", "work", "clones", "cache")
-RUNTIME = (DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET)
+RUNTIME = (
+    DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET, TOKEN_FILE, PLACE_FILE,
+    PAGE_LOG,
+)  # fmt: skip
 
 
 def _homes(home: Path) -> list[Path]:

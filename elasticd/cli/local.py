@@ -223,7 +223,8 @@ def _configure(
     kept = {folder.home: folder.config for folder in existing}
     folders = [home / f"node-{number}" for number in range(total)]
     wanted = [_kept_address(kept.get(folder)) for folder in folders]
-    addresses = _addresses(wanted)
+    addresses = _addresses([*wanted, *(_kept_page(kept.get(folder)) for folder in folders)])
+    pages = [config.split_address(address)[1] for address in addresses[total:]]
     before = existing[0].config.partition if existing else NodeConfig().partition
     nodes = []
     for number, folder in enumerate(folders):
@@ -232,8 +233,9 @@ def _configure(
             node_id=folder.name,
             cluster="local",
             listen=addresses[number],
+            dashboard_port=_page_port(kept.get(folder), pages[number]),
             partition=partition or before,
-            peers=tuple(address for at, address in enumerate(addresses) if at != number),
+            peers=tuple(each for at, each in enumerate(addresses[:total]) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)
         if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
@@ -245,6 +247,16 @@ def _configure(
 
 def _kept_address(settings: NodeConfig | None) -> str | None:
     return None if settings is None or settings.listen == config.DEFAULT_LISTEN else settings.listen
+
+
+def _kept_page(settings: NodeConfig | None) -> str | None:
+    port = config.DEFAULT_DASHBOARD_PORT if settings is None else settings.dashboard_port
+    return None if port in (0, config.DEFAULT_DASHBOARD_PORT) else f"127.0.0.1:{port}"
+
+
+def _page_port(settings: NodeConfig | None, free: int) -> int:
+    """0, that is none, where somebody wants none."""
+    return 0 if settings is not None and settings.dashboard_port == 0 else free
 
 
 def _addresses(wanted: Sequence[str | None]) -> list[str]:

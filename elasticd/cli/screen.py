@@ -42,11 +42,16 @@ def warn(text: str) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
+    """Print :func:`json_line`."""
+    print(json_line(value), flush=True)
+
+
+def json_line(value: Mapping[str, Any]) -> str:
     """One object on one line, all of it printable. JSON has no NaN; it becomes null."""
     text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
     if not text.isprintable():
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    print(text, flush=True)
+    return text
 
 
 def width() -> int | None:

@@ -35,9 +35,10 @@ LOCAL_LOCK_NAME = ".local.lock"
 HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
 """A folder that holds one of these is a daemon's home, or a local cluster's."""
 DEFAULT_LISTEN = "127.0.0.1:7070"
-DEFAULT_DASHBOARD_PORT = 8050
+DEFAULT_DASHBOARD_HOST, DEFAULT_DASHBOARD_PORT = "127.0.0.1", 8050
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
 
+_HOST = "[A-Za-z0-9._-]+"
 _name: Rule = text(NODE_ID, OF_NODE_ID)
 
 
@@ -57,7 +58,7 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ValueError: it is something else, IPv6 included (MLX's ring speaks IPv4 only).
     """
-    found = re.fullmatch(r"([A-Za-z0-9._-]+):([0-9]{1,5})", address)
+    found = re.fullmatch(rf"({_HOST}):([0-9]{{1,5}})", address)
     if not found or not 1 <= int(found[2]) <= 65535:
         raise ValueError(f"{address!r} is not host:port")
     return found[1], int(found[2])
@@ -102,7 +103,14 @@ class NodeConfig:
     )
     dashboard_port: int = field(
         default=DEFAULT_DASHBOARD_PORT,
-        metadata=rule(integer(0, 65535), "For later versions; nothing uses it yet."),
+        metadata=rule(integer(0, 65535), "Port of the web page and the metrics; 0: none."),
+    )
+    dashboard_host: str = field(
+        default=DEFAULT_DASHBOARD_HOST,
+        metadata=rule(
+            text(_HOST, "a host name or an address"),
+            "Host on which these are served; elsewhere than on loopback with TLS.",
+        ),
     )
     partition: Partition = field(
         default="available",

@@ -148,7 +148,7 @@ class Lookout:
             self._job = chosen
             self._begin_anew()
         job = self._memory.job
-        logs = self._read_logs(job) if self._logs and job is not None else ()
+        logs = last_log_lines(self._client, job) if self._logs and job is not None else ()
         if (described := Scene(status).described(job)) is not None:
             self._memory.looked(described)
         self.scene = self._memory.scene(status, logs)
@@ -171,14 +171,14 @@ class Lookout:
             if event is not None:
                 self._memory.happened(event)
 
-    def _read_logs(self, job: str) -> tuple[str, ...]:
-        """The last lines of each rank."""
-        lines: deque[str] = deque(maxlen=MOST_LOG_LINES)
-        request = ReadLogs(JobId(job), tail=_LOG_LINES)
-        for piece in self._client.stream(request):
-            if (why := piece.get("unread")) is not None:
-                lines.append(f"{piece.get('node')} could not be read: {why}")
-                continue
-            who = piece.get("node") if piece.get("rank") is None else piece["rank"]
-            lines += [f"[{who}] {line}" for line in str(piece.get("text", "")).splitlines()]
-        return tuple(lines)
+
+def last_log_lines(client: Client, job: str) -> tuple[str, ...]:
+    """The last lines of each rank."""
+    lines: deque[str] = deque(maxlen=MOST_LOG_LINES)
+    for piece in client.stream(ReadLogs(JobId(job), tail=_LOG_LINES)):
+        if (why := piece.get("unread")) is not None:
+            lines.append(f"{piece.get('node')} could not be read: {why}")
+            continue
+        who = piece.get("node") if piece.get("rank") is None else piece["rank"]
+        lines += [f"[{who}] {line}" for line in str(piece.get("text", "")).splitlines()]
+    return tuple(lines)

@@ -41,6 +41,7 @@ from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
+from elasticd.shell.control.webdoor import WebDoor
 from elasticd.shell.controlplane import ControlPlane
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.credentials import Credentials
@@ -235,12 +236,8 @@ class Daemon:
         self._pulse.notifier.watchdog()
         await self._begin()
         chores = [asyncio.create_task(work) for work in self._chores()]
-        log.info(
-            "daemon runs",
-            node=self._settings.node_id,
-            listen=self._settings.listen,
-            version=__version__,
-        )
+        me, where = self._settings.node_id, self._settings.listen
+        log.info("daemon runs", node=me, listen=where, version=__version__)
         try:
             await self._ending.asked.wait()
         finally:
@@ -288,6 +285,7 @@ class Daemon:
             self._tidying.rounds(),
             self._desk.queries.files.rounds(),
             self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
+            WebDoor(self._home, self._settings).keep(),
         ]
         if are_found(self._said):
             told = _hosts(self._settings)

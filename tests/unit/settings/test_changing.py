@@ -15,7 +15,8 @@ from elasticd.settings.keep import KeepRules
 
 OTHER: dict[str, Any] = {
     "node_id": "other", "cluster": "other", "listen": "h:9", "advertise": ("h:8",),
-    "peers": ("h:7",), "dashboard_port": 1, "partition": "strict", "failure_domain": "x",
+    "peers": ("h:7",), "dashboard_port": 1, "dashboard_host": "h",
+    "partition": "strict", "failure_domain": "x",
     "quota_bytes": 7, "output_bytes": 7, "return_seconds": 7, "grace_seconds": 7, "roles": ("x",),
     "keep.days": 7, "keep.jobs": 7, "keep.bytes": 7, "keep.log_bytes": 7, "keep.results": False,
 }  # fmt: skip

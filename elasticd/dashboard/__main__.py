@@ -1,0 +1,113 @@
+"""The web page's process: ``python -m elasticd.dashboard``, started by a daemon, which holds its
+standard input open: it ends when that closes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from elasticd.client.client import Client
+from elasticd.dashboard.guard import LOOPBACK_NAMES
+from elasticd.dashboard.live import Live
+from elasticd.dashboard.scraping import Scraping
+from elasticd.dashboard.server import application
+from elasticd.dashboard.watching import Watches
+from elasticd.shell.control.webtoken import token_of
+from elasticd.shell.storage import papers
+
+IDLE_SECONDS = 600.0
+"""After so long without a visitor it ends; the daemon starts another one for the next."""
+LIFE_SECONDS = 6 * 3600.0
+"""After so long another one takes over, which reads the node's certificate anew."""
+LOOK_SECONDS = 2.0
+NICE = 5
+"""Training and heartbeats come first."""
+MOST_CONNECTIONS = 256
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="elasticd.dashboard")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--fd", type=int, required=True, help="the socket that it listens on")
+    parser.add_argument("--tls", action="store_true", help="with the node's certificate")
+    parser.add_argument("names", nargs="*", help="host names by which the node is reached")
+    given = parser.parse_args(arguments)
+    threading.Thread(target=_end_with_the_daemon, daemon=True, name="daemon").start()
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    listening = socket.socket(fileno=given.fd)
+    asyncio.run(_serve(given.home, listening, _names(given.names, given.tls), tls=given.tls))
+    return 0
+
+
+def _end_with_the_daemon() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    os._exit(0)  # nothing of it is worth keeping
+
+
+def _names(given: Sequence[str], tls: bool) -> frozenset[str]:
+    if not tls:
+        return LOOPBACK_NAMES
+    short = socket.gethostname().lower()
+    own = {short, short.partition(".")[0], f"{short.partition('.')[0]}.local"}
+    return LOOPBACK_NAMES | own | {name.lower() for name in given}
+
+
+async def _serve(home: Path, listening: socket.socket, names: frozenset[str], *, tls: bool) -> None:
+    client = Client(home)
+    watches = Watches(client)
+    live = Live(client, watches)
+    scheme = "https" if tls else "http"
+    app = application(
+        client, live, Scraping(client, watches), lambda: token_of(home), names, scheme
+    )
+    certificate, key = papers.shown(home) if tls else (None, None)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+    server = uvicorn.Server(config)
+    watcher = asyncio.create_task(_end_when_idle(server, live))
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        watcher.cancel()
+        live.stop()
+
+
+async def _end_when_idle(server: uvicorn.Server, live: Live) -> None:
+    began = time.monotonic()
+    while not server.should_exit:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = time.monotonic()
+        idle = not live.pages and now - live.last_visit > IDLE_SECONDS
+        server.should_exit = idle or now - began > LIFE_SECONDS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

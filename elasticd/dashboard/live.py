@@ -1,0 +1,163 @@
+"""One look a second for all pages together, in a thread, while there is a page.
+
+However many pages are open, the daemon is asked once, and what is sent is made once for all pages
+that show the same job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd.cli.monitors.looking import status_of
+from elasticd.cli.monitors.scene import Scene, first
+from elasticd.cli.screen import json_line
+from elasticd.client.client import Client
+from elasticd.dashboard import telling
+from elasticd.dashboard.watching import JobWatch, Watches
+from elasticd.errors import ElasticdError
+
+LOOK_SECONDS = 1.0
+COURSE_SECONDS = 5.0
+"""The course is told again after so long even if there was no event: time passes in it."""
+PING_SECONDS = 10.0
+MOST_PAGES = 128
+MOST_SHOWN = 8
+"""Different jobs that pages may show at once; the others see the one that has its turn."""
+Wanted = str | None
+"""The job that a page asked for; None: the one that has its turn."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What pages with the same wish are sent, as it is on the wire; the numbers change with it."""
+
+    look: bytes = b""
+    looks: int = 0
+    course: bytes = b""
+    courses: int = 0
+    course_of: tuple[str, int] = ("", -1)
+    told_at: float = 0.0
+
+
+class Live:
+    """Used from one event loop; looks in a thread of its own."""
+
+    def __init__(
+        self,
+        client: Client,
+        watches: Watches,
+        clock: Callable[[], float] = time.time,
+        pause: float = LOOK_SECONDS,
+    ) -> None:
+        self._client, self._watches, self._clock, self._pause = client, watches, clock, pause
+        self._wanted: Counter[Wanted] = Counter()
+        self._shown: dict[Wanted, _Shown] = {}
+        self._status: Mapping[str, Any] = {}
+        self._pulse = asyncio.Event()
+        self._hurry = threading.Event()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.last_visit = time.monotonic()
+
+    @property
+    def pages(self) -> int:
+        """That are open."""
+        return self._wanted.total()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._hurry.set()
+
+    async def stream(self, wanted: Wanted) -> AsyncIterator[bytes]:
+        """Server-sent events for one page, until it goes."""
+        if wanted not in self._wanted and len(self._wanted) >= MOST_SHOWN:
+            wanted = None
+        self._wanted[wanted] += 1
+        shown = self._shown.setdefault(wanted, _Shown())
+        try:
+            self._look_now()
+            yield b"retry: 1000\n\n"
+            looks = courses = -1
+            if not shown.looks:
+                looks = courses = 0  # nothing yet
+            while not self._over.is_set():
+                pulse = self._pulse
+                if shown.looks != looks:
+                    looks = shown.looks
+                    yield shown.look
+                if shown.courses != courses and shown.course:
+                    courses = shown.courses
+                    yield shown.course
+                try:
+                    await asyncio.wait_for(pulse.wait(), PING_SECONDS)
+                except TimeoutError:
+                    yield b": nothing new\n\n"
+        finally:
+            self.last_visit = time.monotonic()
+            self._wanted[wanted] -= 1
+            if not self._wanted[wanted]:
+                del self._wanted[wanted]
+                self._shown.pop(wanted, None)
+
+    def _look_now(self) -> None:
+        self._hurry.set()
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(
+                target=self._run, args=(loop,), daemon=True, name="pages"
+            )
+            self._thread.start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._over.is_set():
+            self._hurry.clear()
+            for wanted, shown in list(self._shown.items()):
+                self._look(wanted, shown)
+            if not self._over.is_set():
+                loop.call_soon_threadsafe(self._tell)
+            # Where there is no page it waits for the next one.
+            self._hurry.wait(self._pause if self._shown else None)
+
+    def _tell(self) -> None:
+        pulse, self._pulse = self._pulse, asyncio.Event()
+        pulse.set()
+
+    def _look(self, wanted: Wanted, shown: _Shown) -> None:
+        now, trouble, job = self._clock(), "", wanted
+        try:
+            self._status, job = self._status_with(wanted)
+        except ElasticdError as error:
+            trouble = str(error)
+            if wanted is None:
+                job = first(Scene(self._status).jobs)
+        shown.look = _sent("look", telling.look(self._status, job, now, trouble))
+        shown.looks += 1
+        if job is None:
+            return
+        watch = self._watches.of(job)
+        described = Scene(self._status).described(job)
+        if described is not None and not trouble:
+            watch.looked(described, now)
+        self._tell_course(shown, watch, now)
+
+    def _tell_course(self, shown: _Shown, watch: JobWatch, now: float) -> None:
+        version = watch.job, watch.taken
+        if version == shown.course_of and now - shown.told_at < COURSE_SECONDS:
+            return
+        shown.course_of, shown.told_at = version, now
+        shown.course = _sent("course", telling.course(watch.seen(now)))
+        shown.courses += 1
+
+    def _status_with(self, wanted: Wanted) -> tuple[dict[str, Any], Wanted]:
+        return status_of(self._client, wanted)
+
+
+def _sent(kind: str, said: Mapping[str, Any]) -> bytes:
+    """On the wire; what is sent has no line breaks."""
+    return f"event: {kind}\ndata: {json_line(said)}\n\n".encode()

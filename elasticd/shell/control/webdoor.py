@@ -1,0 +1,192 @@
+"""The door of the web page: the daemon listens, and who knocks has a process of its own started.
+
+Nothing of the page runs in the daemon's loop, which has heartbeats to send. While nobody looks
+there is no such process at all: the daemon only has the socket, and sees that somebody is at it.
+The process takes that connection and all that follow. It ends when nobody has looked for a while,
+when the daemon ends (its standard input closes), or by a fault; then the daemon waits for the next
+knock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import ipaddress
+import os
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from elasticd.settings.config import NodeConfig
+from elasticd.shell.children.environment import of_child
+from elasticd.shell.clock import monotonic_seconds
+from elasticd.shell.control.webtoken import WebPlace, make_token, tell_place
+from elasticd.shell.network.ownaddresses import EVERYWHERE
+from elasticd.shell.storage.durable import open_private
+
+MODULE = "elasticd.dashboard"
+LOG_FILE = "dashboard.log"
+NEEDED = ("prometheus_client", "starlette", "uvicorn")
+EXTRA = "elasticd[dashboard]"
+BUSY_SECONDS = 30.0
+"""Between two tries to get a port that another process has."""
+LEAST_PAUSE, MOST_PAUSE = 1.0, 60.0
+"""After a process that failed; each time in a row twice as long."""
+STEADY_SECONDS = 60.0
+"""One that ran for so long did not fail in a row."""
+END_SECONDS = 2.0
+_BACKLOG = 64
+
+log = structlog.get_logger(__name__)
+
+Command = Callable[[int], Sequence[str]]
+"""What to start for the page, given the descriptor on which it is to listen."""
+
+
+def lacking() -> str:
+    """What is not installed that the page needs; empty: nothing."""
+    return next((name for name in NEEDED if importlib.util.find_spec(name) is None), "")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def command_of(home: Path, settings: NodeConfig) -> Command:
+    """Starts the page's process. ``-P``: nothing in the home shall be imported."""
+    names = [address.rpartition(":")[0] for address in settings.addresses]
+    tls = [] if is_loopback(settings.dashboard_host) else ["--tls"]
+
+    def command(fd: int) -> Sequence[str]:
+        program = [sys.executable, "-P", "-m", MODULE]
+        return [*program, "--home", str(home), "--fd", str(fd), *tls, *names]
+
+    return command
+
+
+class WebDoor:
+    """Of one daemon."""
+
+    def __init__(
+        self,
+        home: Path,
+        settings: NodeConfig,
+        command: Command | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._home = home
+        self._host, self._port = settings.dashboard_host, settings.dashboard_port
+        everywhere = self._host == EVERYWHERE
+        self._shown = settings.addresses[0].rpartition(":")[0] if everywhere else self._host
+        self._command, self._sleep = command or command_of(home, settings), sleep
+
+    async def keep(self) -> None:
+        """Until it is cancelled."""
+        try:
+            why = self._hindrance()
+            if why or (listening := await self._listen()) is None:
+                self._tell(WebPlace(why=why))
+                return
+            with listening:
+                self._tell(WebPlace(self._shown, self._port, not is_loopback(self._host)))
+                await self._attend(listening)
+        except OSError as error:  # a full disk, say: the page is not worth the daemon
+            log.warning("no web page", reason=str(error))
+
+    def _hindrance(self) -> str:
+        if self._port == 0:
+            return "dashboard_port in its elasticd.toml is 0"
+        if name := lacking():
+            return f"{name} is not installed there: pip install '{EXTRA}'"
+        make_token(self._home)
+        return ""
+
+    async def _listen(self) -> socket.socket | None:
+        """The socket, once the port is free."""
+        told = ""
+        while True:
+            try:
+                found = socket.create_server((self._host, self._port), backlog=_BACKLOG)
+                found.setblocking(False)
+                return found
+            except OSError as error:
+                why = f"{self._host}:{self._port}: {error.strerror or error}"
+            if why != told:
+                told = why
+                self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))
+                log.warning("no web page yet", reason=why)
+            await self._sleep(BUSY_SECONDS)
+
+    def _tell(self, place: WebPlace) -> None:
+        tell_place(self._home, place)
+
+    async def _attend(self, listening: socket.socket) -> None:
+        pause = 0.0
+        while True:
+            await self._sleep(pause)
+            await _knocked(listening)
+            began = monotonic_seconds()
+            code = await self._serve(listening)
+            steady = monotonic_seconds() - began > STEADY_SECONDS
+            if code == 0:
+                pause = 0.0
+                continue
+            pause = LEAST_PAUSE if steady or not pause else min(2 * pause, MOST_PAUSE)
+            log.warning(
+                "the web page's process ended", status=code, log=LOG_FILE, again_in_seconds=pause
+            )
+
+    async def _serve(self, listening: socket.socket) -> int:
+        """Have a process serve until it ends; its exit status."""
+        fd = listening.fileno()
+        with open_private(self._home / LOG_FILE, "wb") as output:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command(fd),
+                    stdin=PIPE,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self._home,
+                    env=of_child(os.environ, ""),
+                    pass_fds=(fd,),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                log.warning("the web page's process can't be started", reason=str(error))
+                return -1
+        try:
+            return await process.wait()
+        finally:
+            await _end(process)
+
+
+async def _knocked(listening: socket.socket) -> None:
+    """Until somebody connects, who is left to the process that will take the connection."""
+    loop, knock = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listening, knock.set)
+    try:
+        await knock.wait()
+    finally:
+        loop.remove_reader(listening)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), END_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()

@@ -1,0 +1,73 @@
+"""What a web page needs to be let in, and where it is, as files of the home.
+
+``dashboard.token`` is for this account alone, as the control socket is: on loopback any account of
+the machine can connect to a port. ``dashboard.json`` says where the newest daemon serves the page,
+or why it doesn't.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from elasticd.shell.storage.durable import write_whole
+
+TOKEN_FILE = "dashboard.token"
+PLACE_FILE = "dashboard.json"
+_TOKEN_BYTES = 32
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class WebPlace:
+    """``why``: there is no page; empty: there is."""
+
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+    why: str = ""
+
+
+def token_of(home: Path) -> str:
+    """The home's token; empty: there is none, or others can read it."""
+    try:
+        fd = os.open(home / TOKEN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(file.fileno())
+        if found.st_mode & 0o077 or found.st_uid not in (0, os.geteuid()):
+            return ""
+        try:
+            return file.read(_MOST_BYTES).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+def make_token(home: Path) -> None:
+    """The one that is there stays, so that addresses which people keep go on to work.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    if not token_of(home):
+        write_whole(home / TOKEN_FILE, secrets.token_urlsafe(_TOKEN_BYTES).encode())
+
+
+def tell_place(home: Path, place: WebPlace) -> None:
+    """Raises OSError: it can't be written."""
+    write_whole(home / PLACE_FILE, json.dumps(asdict(place)).encode())
+
+
+def place_of(home: Path) -> WebPlace:
+    """Where the page of the home's daemon is."""
+    try:
+        said = json.loads((home / PLACE_FILE).read_bytes())
+        return WebPlace(
+            str(said["host"]), int(said["port"]), bool(said["tls"]), str(said.get("why", ""))
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return WebPlace(why="its daemon is of a version that serves none, or has only just begun")
