@@ -34,6 +34,9 @@ class SharedMemory:
         """The ``PAYLOAD_FLOATS`` elements of a slot, writable."""
         return self._slots[slot, _TAG_FLOATS:-_TAG_FLOATS]
 
-    def framed(self, slot: int, length: int, tag_floats: int) -> NDArray[np.float32]:
-        """The first ``length`` elements of a payload with ``tag_floats`` before and behind them."""
-        return self._slots[slot, _TAG_FLOATS - tag_floats : _TAG_FLOATS + length + tag_floats]
+    def framed(
+        self, slot: int, length: int, tag_floats: int, start: int = 0
+    ) -> NDArray[np.float32]:
+        """``length`` elements of a payload with ``tag_floats`` before and behind them."""
+        first = _TAG_FLOATS + start
+        return self._slots[slot, first - tag_floats : first + length + tag_floats]

@@ -27,6 +27,8 @@ class Kind(IntEnum):
     CHUNK = 0x9A1D02
     BARRIER = 0x9A1D03
     FORM = 0x9A1D04
+    WALK = 0x9A1D05
+    """In tags only: one message of a chunk whose sums are made along the ring."""
 
 
 def generation_hash(generation: Tag) -> bytes:

@@ -39,7 +39,7 @@ def main() -> int:
     state.generation = order.generation
     threading.Thread(target=_listen, args=(messages,), name="daemon", daemon=True).start()
     try:
-        server = form(order, fds, state.met_stranger)
+        server = form(order, fds, state.met_stranger, state.broke)
         state.formed()
         server.run()
     except EOFError:
@@ -47,8 +47,7 @@ def main() -> int:
     except StrangerError as error:
         state.met_stranger(error)
     except Exception as error:
-        state.say(w.ReducerBroken(order.generation, f"{type(error).__name__}: {error}"))
-        return 1
+        state.broke(error)
     return 0
 
 
@@ -80,6 +79,12 @@ class _State:
         """The ring can't be used: MLX may wait in it for ever, so this ends the process."""
         assert self.generation is not None
         self.say(w.ReducerBroken(self.generation, str(error), error.at, error.wrong))
+        os._exit(1)
+
+    def broke(self, error: Exception) -> NoReturn:
+        """A collective failed: MLX may wait in another for ever, so this ends the process."""
+        assert self.generation is not None
+        self.say(w.ReducerBroken(self.generation, f"{type(error).__name__}: {error}"))
         os._exit(1)
 
     def _introduce(self, resume: Resume) -> None:

@@ -20,10 +20,14 @@ from elasticd.ipc.records import generation_hash
 from elasticd.reducer.greeting import Greeting, StrangerError
 from elasticd.reducer.ring import connected_from, join_ring
 from elasticd.reducer.serve import Server
+from elasticd.reducer.walk import Walk
 
 
 def form(
-    order: EngineOrder, fds: Sequence[int], on_silence: Callable[[StrangerError], None]
+    order: EngineOrder,
+    fds: Sequence[int],
+    on_silence: Callable[[StrangerError], None],
+    on_broken: Callable[[Exception], None],
 ) -> Server:
     """Do what ``order`` says; returns when the group is up and proven.
 
@@ -31,6 +35,7 @@ def form(
         order: the daemon's.
         fds: chunk memory and data socket; owned from now on.
         on_silence: called in a thread if a neighbour never shows who it is; never returns.
+        on_broken: called in a thread if a neighbour takes nothing any more; never returns.
 
     Raises:
         StrangerError: a neighbour is no rank of the world.
@@ -50,7 +55,8 @@ def form(
     mx.set_cache_limit(2 * (SLOT_BYTES + 4 * GATHERED_FLOATS))
     group = _join(order)
     generation = generation_hash(order.generation)
-    server = Server(group, generation, order.reduction, memory, connection)
+    walk = Walk(group, memory, on_broken) if order.walks else None
+    server = Server(group, generation, order.reduction, memory, connection, walk)
     server.prove(_greeting(order, generation, on_silence))
     return server
 

@@ -25,6 +25,7 @@ from elasticd.reducer.ring import (
     check_seals,
     lanes_of,
 )
+from elasticd.reducer.walk import WALKING_FLOATS, Walk
 
 # One collective is under way while the one before is finished: more only costs memory.
 _LOOKAHEAD = 2
@@ -49,8 +50,10 @@ class Server:
         reduction: str,
         memory: SharedMemory,
         connection: socket.socket,
+        walk: Walk | None,
     ) -> None:
-        """``group`` is up."""
+        """``group`` is up. ``walk`` makes exact sums of chunks that are not small; None: they are
+        gathered, too. All ranks have one or none has."""
         self._group = group
         self._rank, self._size = group.rank(), group.size()
         self._naps = Naps()
@@ -58,6 +61,7 @@ class Server:
         self._reduction = reduction
         self._memory = memory
         self._socket = connection
+        self._walk = walk if reduction == EXACT else None
         self._layout: VectorLayout | None = None
         self._serial = 0
 
@@ -94,13 +98,33 @@ class Server:
             record = self._next_record(wait=not flights)
             if record is not None and record.kind is Kind.PLAN:
                 self._layout = VectorLayout.decode(self._read(record.extent), self._reduction)
+            elif record is not None and self._walks(record):
+                while flights:
+                    self._land(flights.popleft())
+                self._walk_around(record)
             elif record is not None:
+                if self._walk is not None:
+                    self._walk.settle()
                 flights.append(self._flight(record))
                 self._start(flights)
             if flights and (record is None or len(flights) == _LOOKAHEAD):
-                flight = flights.popleft()
-                self._finish(flight)
-                self._socket.sendall(flight.record.pack())
+                self._land(flights.popleft())
+
+    def _land(self, flight: _Flight) -> None:
+        self._finish(flight)
+        self._socket.sendall(flight.record.pack())
+
+    def _walks(self, record: Record) -> bool:
+        if self._walk is None or self._layout is None or record.kind is not Kind.CHUNK:
+            return False
+        start, end = self._layout.bounds(record.bucket)
+        return end - start >= WALKING_FLOATS
+
+    def _walk_around(self, record: Record) -> None:
+        assert self._walk is not None and self._layout is not None
+        self._naps.allow(True)
+        self._walk.reduce(record, self._layout)
+        self._socket.sendall(record.pack())
 
     def _next_record(self, wait: bool) -> Record | None:
         try:

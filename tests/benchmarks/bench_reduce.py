@@ -52,11 +52,15 @@ def main() -> None:
     for size in options.ranks:
         with ExitStack() as stack:
             runners: dict[str, Runner] = {"all_sum": stack.enter_context(bare(size))}
-            ways = {way: stack.enter_context(through(size, way)) for way in ("exact", "fast")}
+            ways = {
+                "gather": stack.enter_context(through(size, "exact")),
+                "walk": stack.enter_context(through(size, "exact", walks=True)),
+                "fast": stack.enter_context(through(size, "fast")),
+            }
             runners |= {way: each.reduce for way, each in ways.items()}
             for megabytes in options.megabytes:
                 _print_rows(size, megabytes, runners, options.rounds)
-            _print_rows(size, 0, {"barrier": ways["exact"].barrier}, options.rounds)
+            _print_rows(size, 0, {"barrier": ways["walk"].barrier}, options.rounds)
             for way, each in ways.items():
                 resident = each.resident_bytes() / MEGABYTE
                 print(f"{size:5}          {way}: a reducer holds {resident:.0f} MB")
@@ -83,8 +87,8 @@ def _print_rows(size: int, megabytes: int, runners: dict[str, Runner], rounds: i
 class Through:
     """Reductions through reducers, by threads that stand for the trainers."""
 
-    def __init__(self, folder: str, size: int, reduction: str) -> None:
-        self.world = World(Path(folder), size, reduction)
+    def __init__(self, folder: str, size: int, reduction: str, walks: bool) -> None:
+        self.world = World(Path(folder), size, reduction, walks=walks)
         self._size, self._step = size, 0
         cuts = [GRAINS * rank // size for rank in range(size + 1)]
         shares = [[(cuts[rank], cuts[rank + 1])] for rank in range(size)]
@@ -134,9 +138,9 @@ class Through:
 
 
 @contextmanager
-def through(size: int, reduction: str) -> Iterator[Through]:
+def through(size: int, reduction: str, walks: bool = False) -> Iterator[Through]:
     with tempfile.TemporaryDirectory() as folder:
-        way = Through(folder, size, reduction)
+        way = Through(folder, size, reduction, walks)
         try:
             yield way
         finally:

@@ -39,6 +39,7 @@ PATIENCE_SECONDS = 30.0
 NOTICE_SECONDS = 15.0
 LATE_SECONDS = 0.8
 GENERATION = Tag(7, NodeId("node-0"), "c0ffee")
+COMMAND = [sys.executable, "-m", "elasticd.reducer"]
 Vector = NDArray[np.float32]
 
 
@@ -46,8 +47,15 @@ class World:
     """Reducers of one generation, brought up as the daemon does it, and their trainers' links."""
 
     def __init__(
-        self, folder: Path, size: int, reduction: str, formed: bool = True, secret: bytes = b""
+        self,
+        folder: Path,
+        size: int,
+        reduction: str,
+        formed: bool = True,
+        secret: bytes = b"",
+        walks: bool = False,
     ) -> None:
+        self.walks = walks
         self.size, self.reduction, self.secret = size, reduction, secret
         self.links: list[ReducerLink] = []
         self.interrupts = [os.pipe() for _ in range(size)]
@@ -77,11 +85,14 @@ class World:
         child = {"socket": str(path), "nonce": str(rank), "role": "reducer", "grace_seconds": 60}
         environment = {**os.environ, "ELASTICD_CHILD": json.dumps(child)}
         return subprocess.Popen(
-            [sys.executable, "-m", "elasticd.reducer"],
+            self.command(rank),
             env={**environment, "TMPDIR": str(self._folder)},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def command(self, rank: int) -> list[str]:
+        return COMMAND
 
     def _adopt(self, accepted: socket.socket) -> None:
         connection = FrameSocket(accepted)
@@ -125,7 +136,7 @@ class World:
         tag = [GENERATION.counter, GENERATION.leader, GENERATION.nonce]
         form = {"t": "form", "generation": tag, "rank": rank, "size": self.size}
         hosts = [f"127.0.0.1:{port}" for port in ports]
-        form |= {"hosts": hosts, "reduction": self.reduction}
+        form |= {"hosts": hosts, "reduction": self.reduction, "walks": self.walks}
         form |= self.told(rank)
         self._daemons[rank].send(form, [memory, theirs.fileno()])
         theirs.close()

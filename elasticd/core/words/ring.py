@@ -51,6 +51,9 @@ class FormRing:
     """By which the ranks know one another; empty: a rank that knows none is among them."""
     greet_seconds: float = 6.0
     """A neighbour that has connected shows within that time that it knows the secret."""
+    walks: bool = False
+    """Exact sums are made along the ring; else, as in versions of before, all parts are
+    gathered."""
 
 
 # --- what a node wants done with its reducer, and hears of it -------------------------------------

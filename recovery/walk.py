@@ -1,0 +1,106 @@
+"""The sums of the fixed tree, made along a ring: which of them travel, and who adds which.
+
+A vector is cut into as many sections as there are ranks. Section s starts at rank s and walks to
+the right. Each rank adds its own parts wherever the tree (:mod:`elasticd.recovery.tree`) allows it
+and sends on what is left, so few sums travel: like the digits of a binary counter. The last rank
+of the walk has the whole sum, which then goes around once more. Who adds two nodes, and when,
+changes no bit: the pairs are those of the tree.
+
+All of it follows from the parts of each rank, so ranks that know them agree on every message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticd.recovery.tree import children
+from elasticd.types import Range
+
+Parts = Sequence[Sequence[Range]]
+"""Per rank the nodes that it submits; together they are the batch, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What one rank does with one section when that comes by.
+
+    Attributes:
+        section: its number.
+        takes: the nodes whose sums come from the left, in the order in which they come.
+        adds: pairs of children, left and right, to be added in this order; each makes its parent.
+        sends: the nodes whose sums go to the right, in this order.
+        whole: the sum of the whole batch is here.
+    """
+
+    section: int
+    takes: tuple[Range, ...]
+    adds: tuple[tuple[Range, Range], ...]
+    sends: tuple[Range, ...]
+    whole: bool
+
+
+def hops(parts: Parts, grains: int, rank: int) -> tuple[Hop, ...]:
+    """What ``rank`` does, in order. All ranks begin at once, and what one sends in a hop its right
+    neighbour takes in the next.
+
+    Raises:
+        ValueError: the parts do not cover the batch.
+    """
+    size, root = len(parts), (0, grains)
+    family = _family(parts, grains)
+    result = [_walked(parts, family, (rank - hop) % size, hop) for hop in range(size)]
+    if result[-1].sends != (root,):
+        raise ValueError(f"the parts make {result[-1].sends}, not all of {grains} grains")
+    for hop in range(size, 2 * size - 1):
+        sends = (root,) if hop < 2 * size - 2 else ()
+        result.append(Hop((rank - hop) % size, (root,), (), sends, whole=True))
+    return tuple(result)
+
+
+def sections_sent(parts: Parts, grains: int) -> tuple[int, ...]:
+    """How many sections' worth of sums each rank sends in all. A ring all-reduce: 2 (N - 1)."""
+    ranks = range(len(parts))
+    return tuple(sum(len(hop.sends) for hop in hops(parts, grains, rank)) for rank in ranks)
+
+
+_Family = dict[Range, tuple[Range, Range, Range]]
+"""A node's parent, and that one's children."""
+
+
+def _family(parts: Parts, grains: int) -> _Family:
+    submitted = {node for nodes in parts for node in nodes}
+    family: _Family = {}
+    above = [(0, grains)]
+    while above:
+        node = above.pop()
+        if node in submitted or node[1] - node[0] < 2:
+            continue
+        left, right = children(node)
+        family[left] = family[right] = (node, left, right)
+        above += [left, right]
+    return family
+
+
+def _walked(parts: Parts, family: _Family, section: int, last: int) -> Hop:
+    """The hop number ``last`` of a section that starts at the rank of its number."""
+    held: set[Range] = set()
+    takes: tuple[Range, ...] = ()
+    adds: list[tuple[Range, Range]] = []
+    for hop in range(last + 1):
+        takes, adds = tuple(sorted(held)), []
+        for node in parts[(section + hop) % len(parts)]:
+            _join(held, node, family, adds)
+    return Hop(section, takes, tuple(adds), tuple(sorted(held)), last == len(parts) - 1)
+
+
+def _join(held: set[Range], node: Range, family: _Family, adds: list[tuple[Range, Range]]) -> None:
+    while node in family:
+        parent, left, right = family[node]
+        sibling = right if node == left else left
+        if sibling not in held:
+            break
+        held.remove(sibling)
+        adds.append((left, right))
+        node = parent
+    held.add(node)
