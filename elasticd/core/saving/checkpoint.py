@@ -104,7 +104,8 @@ class Checkpoint:
     def wrote(self, node: NodeId, written: ShardsWritten, now: float) -> list[int]:
         """``node`` has these shards. Returns those that differ from what others have said."""
         self.generation = written.generation
-        self.pulling.discard(node)
+        if not written.check:  # else it tells of what it has written itself, perhaps once more
+            self.pulling.discard(node)
         self.failed.pop(node, None)
         self.heard.add(node)
         self.said.take(node, written, now)

@@ -13,6 +13,9 @@ from elasticd.core.words.shards import (
 from elasticd.types import Tag
 from tests.unit.core.saving.desk import FULL, A, B, C, Desk
 
+OWN = "c" * 64
+"""The check of a state of one's own."""
+
 
 def test_beside_a_world_of_one_others_copy_the_shards() -> None:
     desk = Desk()
@@ -51,6 +54,23 @@ def test_only_the_last_checkpoint_makes_do_with_nodes_that_know_it_by_another_na
     desk.stored(B, step, "another state is committed there")
     desk.stored(A, step)
     assert desk.announced() == announced
+
+
+def test_who_is_to_copy_is_not_asked_again_when_it_tells_once_more_what_it_has_written() -> None:
+    desk = Desk()
+    desk.form(A, B, C)
+    for node, *indices in ((A, 0, 2), (B, 0, 1), (C, 1, 2)):
+        desk.wrote(node, *indices, count=3, check=OWN)
+    desk.made.on_view(View(Tag(3, A, "w"), (A, B)), [C])
+    desk.asked(ManifestStore)
+    desk.made.advance()
+    assert desk.asked(PullShards) == [A]
+    desk.wrote(A, 0, 2, count=3, check=OWN)
+    assert desk.asked(PullShards) == [], "its copy is on its way"
+    desk.wrote(A, 0, 1, 2, count=3)
+    assert desk.asked(PullShards) == [B]
+    desk.wrote(B, 0, 1, 2, count=3)
+    assert desk.asked(ManifestStore) == [A, B]
 
 
 def test_what_a_full_disk_refuses_is_copied_elsewhere() -> None:
