@@ -49,7 +49,9 @@ def main() -> None:
     if os.environ.get("BENCH_RANK"):
         _bare_rank(int(os.environ["BENCH_RANK"]))
         return
-    print("ranks     MB   way        median ms      min ms    of all_sum (of its turn, min)")
+    print(
+        "ranks     MB   way        median ms      min ms    of all_sum (of its turn, min)   CPU ms"
+    )
     for size in options.ranks:
         with ExitStack() as stack:
             runners: dict[str, Runner] = {"all_sum": stack.enter_context(bare(size))}
@@ -73,20 +75,30 @@ def main() -> None:
 
 def _print_rows(size: int, megabytes: int, runners: dict[str, Runner], rounds: int) -> None:
     seconds: dict[str, list[float]] = {way: [] for way in runners}
+    cpu: dict[str, list[float]] = {way: [] for way in runners}
     for number in range(rounds + 3):
         for way, runner in runners.items():
+            before = _cpu_seconds()
             took = runner(megabytes * MEGABYTE)
             if number >= 3:
                 seconds[way].append(took)
+                cpu[way].append(_cpu_seconds() - before)
     measure = next(iter(seconds.values()))
     for way, values in seconds.items():
         median, least = statistics.median(values), min(values)
         turns = statistics.median(a / b for a, b in zip(values, measure, strict=True))
         print(
             f"{size:5} {megabytes:6}   {way:8} {median * 1e3:11.1f} {least * 1e3:11.1f}"
-            f"    {turns:11.2f} {least / min(measure):8.2f}",
+            f"    {turns:11.2f} {least / min(measure):8.2f}"
+            f"           {statistics.median(cpu[way]) * 1e3:11.0f}",
             flush=True,
         )
+
+
+def _cpu_seconds() -> float:
+    """Of all ranks: of the ways only one is busy at a time."""
+    me = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children()))
 
 
 class Through:
