@@ -11,8 +11,9 @@ All of it follows from the parts of each rank, so ranks that know them agree on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from elasticd.recovery.tree import children
 from elasticd.types import Range
@@ -49,19 +50,26 @@ def hops(parts: Parts, grains: int, rank: int) -> tuple[Hop, ...]:
     """
     size, root = len(parts), (0, grains)
     family = _family(parts, grains)
-    result = [_walked(parts, family, (rank - hop) % size, hop) for hop in range(size)]
-    if result[-1].sends != (root,):
-        raise ValueError(f"the parts make {result[-1].sends}, not all of {grains} grains")
-    for hop in range(size, 2 * size - 1):
-        sends = (root,) if hop < 2 * size - 2 else ()
-        result.append(Hop((rank - hop) % size, (root,), (), sends, whole=True))
-    return tuple(result)
+    first = [
+        next(islice(_walk(parts, family, (rank - hop) % size), hop, None)) for hop in range(size)
+    ]
+    if first[-1].sends != (root,):
+        raise ValueError(f"the parts make {first[-1].sends}, not all of {grains} grains")
+    again = [
+        Hop((rank - hop) % size, (root,), (), (root,) if hop < 2 * size - 2 else (), whole=True)
+        for hop in range(size, 2 * size - 1)
+    ]
+    return (*first, *again)
 
 
 def sections_sent(parts: Parts, grains: int) -> tuple[int, ...]:
     """How many sections' worth of sums each rank sends in all. A ring all-reduce: 2 (N - 1)."""
-    ranks = range(len(parts))
-    return tuple(sum(len(hop.sends) for hop in hops(parts, grains, rank)) for rank in ranks)
+    size, family = len(parts), _family(parts, grains)
+    sent = [size - 2] * size  # whole sums that are not its own, to all but who made them
+    for section in range(size):
+        for hop, each in enumerate(_walk(parts, family, section)):
+            sent[(section + hop) % size] += len(each.sends)
+    return tuple(sent)
 
 
 _Family = dict[Range, tuple[Range, Range, Range]]
@@ -82,16 +90,14 @@ def _family(parts: Parts, grains: int) -> _Family:
     return family
 
 
-def _walked(parts: Parts, family: _Family, section: int, last: int) -> Hop:
-    """The hop number ``last`` of a section that starts at the rank of its number."""
-    held: set[Range] = set()
-    takes: tuple[Range, ...] = ()
-    adds: list[tuple[Range, Range]] = []
-    for hop in range(last + 1):
-        takes, adds = tuple(sorted(held)), []
-        for node in parts[(section + hop) % len(parts)]:
+def _walk(parts: Parts, family: _Family, section: int) -> Iterator[Hop]:
+    """The hops of a section, which starts at the rank of its number, until it is whole."""
+    size, held = len(parts), set[Range]()
+    for hop in range(size):
+        takes, adds = tuple(sorted(held)), list[tuple[Range, Range]]()
+        for node in parts[(section + hop) % size]:
             _join(held, node, family, adds)
-    return Hop(section, takes, tuple(adds), tuple(sorted(held)), last == len(parts) - 1)
+        yield Hop(section, takes, tuple(adds), tuple(sorted(held)), hop == size - 1)
 
 
 def _join(held: set[Range], node: Range, family: _Family, adds: list[tuple[Range, Range]]) -> None:

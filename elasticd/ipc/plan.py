@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgpack
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memoryfile import PAYLOAD_FLOATS
-from elasticd.recovery import tree
+from elasticd.recovery import tree, walk
 from elasticd.types import Range
 
 EXACT = "exact"
 FAST = "fast"
 
+WALKING_FLOATS = 128 << 10
+"""A smaller chunk is gathered also where sums are made along the ring: that takes more messages,
+one after the other."""
 # A reducer holds what it gathers for two chunks at a time.
 GATHERED_FLOATS = 2 * PAYLOAD_FLOATS
 _ALIGNED_FLOATS = 1024
@@ -33,11 +37,14 @@ class ChunkPlan:
     grains: int
     parts: tuple[tuple[Range, ...], ...]
 
-    def bytes_sent(self, reduction: str, length: int) -> int:
-        """What each rank sends around the ring to reduce a vector of ``length`` float32."""
+    def bytes_sent(self, reduction: str, length: int, *, walks: bool = False) -> int:
+        """What a rank sends to reduce a vector of ``length`` float32; where ranks differ, the most
+        that one does. ``walks``: exact sums are made along the ring."""
         size = len(self.parts)
         if reduction == FAST:
             return 2 * (size - 1) * 4 * length // size
+        if walks and length >= WALKING_FLOATS:
+            return _most_sections(self) * 4 * length // size
         width = max((len(own) for own in self.parts), default=0)
         return (size - 1) * width * 4 * length
 
@@ -108,6 +115,11 @@ class VectorLayout:
         """First and last (excluded) element of chunk ``bucket``."""
         start = bucket * self.chunk
         return start, min(start + self.chunk, self.length)
+
+
+@lru_cache(maxsize=16)
+def _most_sections(plan: ChunkPlan) -> int:
+    return max(walk.sections_sent(plan.parts, plan.grains))
 
 
 def _even_chunk(length: int, most: int) -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from elasticd.reducer.greeting import StrangerError
 
 
+_WARM = w.ReducerWarm(proves=True, walks=True)
+
+
 def main() -> int:
     """Run the reducer; returns the exit status."""
     link = DaemonLink.connect()
@@ -67,7 +70,7 @@ class _State:
     def ready(self) -> None:
         with self._lock:
             self._warm = True
-            self.say(w.ReducerWarm(proves=True))
+            self.say(_WARM)
 
     def formed(self) -> None:
         with self._lock:
@@ -91,7 +94,7 @@ class _State:
         with self._lock:
             words: list[w.FromReducer] = [w.ReducerHere(self.generation, self._formed)]
             if self._warm and self.generation is None:
-                words.append(w.ReducerWarm(proves=True))
+                words.append(_WARM)
             resume([w.FROM_REDUCER.encode(word) for word in words])
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
-from elasticd.ipc.plan import EXACT, VectorLayout
+from elasticd.ipc.plan import EXACT, WALKING_FLOATS, VectorLayout
 from elasticd.ipc.records import MAX_PLAN_BYTES, NO_PLAN, RECORD_BYTES, Kind, Record
 from elasticd.reducer.greeting import Greeting, Toward
 from elasticd.reducer.ring import (
@@ -25,7 +25,7 @@ from elasticd.reducer.ring import (
     check_seals,
     lanes_of,
 )
-from elasticd.reducer.walk import WALKING_FLOATS, Walk
+from elasticd.reducer.walk import Walk
 
 # One collective is under way while the one before is finished: more only costs memory.
 _LOOKAHEAD = 2

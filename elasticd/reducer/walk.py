@@ -28,8 +28,6 @@ from elasticd.recovery.walk import Hop, hops
 from elasticd.reducer.ring import SEAL_FLOATS
 from elasticd.types import Range
 
-WALKING_FLOATS = 128 << 10
-"""A smaller chunk is gathered: a walk takes more messages, one after the other."""
 PIECE_FLOATS = 512 << 10
 """Of a section: the next rank adds one piece while the one behind it is on its way."""
 _AHEAD = 2

@@ -69,6 +69,8 @@ class TrainerWorld:
     calls: tuple[tuple[int, int], ...] = ()
     """(step, n): so many results of that step's body the caller knows, and gives again."""
     newcomers: Newcomers = field(default_factory=Newcomers)
+    walks: bool = False
+    """Exact sums are made along the ring."""
 
     @classmethod
     def as_given(cls, word: GiveWorld) -> TrainerWorld:

@@ -1,7 +1,8 @@
 """What a reduction through the reducers costs, beside a bare all_sum of one array of that size.
 
-Trainers and the processes of the bare ring take turns, round by round, so that both see the same
-machine. Run: ``python tests/benchmarks/bench_reduce.py [--rounds 30]``.
+``gather`` and ``walk`` are the two ways of ``exact``. Trainers and the processes of the bare ring
+take turns, round by round, so that all see the same machine.
+Run: ``python tests/benchmarks/bench_reduce.py [--rounds 10] [--ranks 2 3 4] [--megabytes 20 100]``.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import psutil
 from numpy.typing import NDArray
 
 from elasticd.ipc.chunks import ChunkPlan
-from elasticd.recovery import tree
+from elasticd.recovery import regroup, tree
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.children.test_reducer import World
 from tests.ports import free_ports
 
 MEGABYTE = 1 << 20
-GRAINS = 4
+GRAINS = 8
 Vector = NDArray[np.float32]
 Runner = Callable[[int], float]
 """Reduces a vector of so many bytes on every rank; returns the seconds of the slowest rank."""
@@ -41,14 +42,16 @@ Runner = Callable[[int], float]
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 3])
-    parser.add_argument("--megabytes", type=int, nargs="*", default=[4, 20])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 3, 4])
+    parser.add_argument("--megabytes", type=int, nargs="*", default=[20, 100])
     options = parser.parse_args()
     if os.environ.get("BENCH_RANK"):
         _bare_rank(int(os.environ["BENCH_RANK"]))
         return
-    print("ranks     MB   way        median ms      min ms    of all_sum (median, min)")
+    print(
+        "ranks     MB   way        median ms      min ms    of all_sum (of its turn, min)   CPU ms"
+    )
     for size in options.ranks:
         with ExitStack() as stack:
             runners: dict[str, Runner] = {"all_sum": stack.enter_context(bare(size))}
@@ -63,25 +66,39 @@ def main() -> None:
             _print_rows(size, 0, {"barrier": ways["walk"].barrier}, options.rounds)
             for way, each in ways.items():
                 resident = each.resident_bytes() / MEGABYTE
-                print(f"{size:5}          {way}: a reducer holds {resident:.0f} MB")
+                times = each.bytes_sent(way) / each.bytes_sent("fast")
+                print(
+                    f"{size:5}          {way}: a reducer holds {resident:.0f} MB; "
+                    f"sends {times:.2f} times a ring all-reduce"
+                )
 
 
 def _print_rows(size: int, megabytes: int, runners: dict[str, Runner], rounds: int) -> None:
     seconds: dict[str, list[float]] = {way: [] for way in runners}
+    cpu: dict[str, list[float]] = {way: [] for way in runners}
     for number in range(rounds + 3):
         for way, runner in runners.items():
+            before = _cpu_seconds()
             took = runner(megabytes * MEGABYTE)
             if number >= 3:
                 seconds[way].append(took)
+                cpu[way].append(_cpu_seconds() - before)
     measure = next(iter(seconds.values()))
-    bare_median, bare_least = statistics.median(measure), min(measure)
     for way, values in seconds.items():
         median, least = statistics.median(values), min(values)
+        turns = statistics.median(a / b for a, b in zip(values, measure, strict=True))
         print(
             f"{size:5} {megabytes:6}   {way:8} {median * 1e3:11.1f} {least * 1e3:11.1f}"
-            f"    {median / bare_median:11.2f} {least / bare_least:8.2f}",
+            f"    {turns:11.2f} {least / min(measure):8.2f}"
+            f"           {statistics.median(cpu[way]) * 1e3:11.0f}",
             flush=True,
         )
+
+
+def _cpu_seconds() -> float:
+    """Of all ranks: of the ways only one is busy at a time."""
+    me = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children()))
 
 
 class Through:
@@ -90,8 +107,7 @@ class Through:
     def __init__(self, folder: str, size: int, reduction: str, walks: bool) -> None:
         self.world = World(Path(folder), size, reduction, walks=walks)
         self._size, self._step = size, 0
-        cuts = [GRAINS * rank // size for rank in range(size + 1)]
-        shares = [[(cuts[rank], cuts[rank + 1])] for rank in range(size)]
+        shares = regroup.shares(GRAINS, size)
         self._plan = ChunkPlan(GRAINS, tuple(tree.cover(share, GRAINS) for share in shares))
         self._vectors: dict[int, list[tuple[Vector, Vector]]] = {}
 
@@ -112,7 +128,8 @@ class Through:
     def _reduce(self, vectors: list[tuple[Vector, Vector]], rank: int) -> None:
         vector, out = vectors[rank]
         nodes = self._plan.parts[rank]
-        parts = {node: [vector] for node in nodes}
+        one_sum = self.world.reduction == "fast"
+        parts = {node: [vector] for node in ([(0, GRAINS)] if one_sum else nodes)}
         interrupt = self.world.interrupt_fd(rank)
         self.world.links[rank].reduce(self._step, self._plan, parts, out, interrupt)
         assert out[0] == out[-1] > 0
@@ -131,6 +148,11 @@ class Through:
 
         seconds: list[float] = self.world.everywhere(run)
         return max(seconds)
+
+    def bytes_sent(self, way: str) -> int:
+        """By the rank that sends the most, of a large vector."""
+        reduction = "fast" if way == "fast" else "exact"
+        return self._plan.bytes_sent(reduction, 12 * MEGABYTE, walks=way == "walk")
 
     def resident_bytes(self) -> int:
         """Of the largest reducer, chunk memory included."""

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from elasticd.errors import GenerationLost
+from elasticd.ipc.plan import WALKING_FLOATS
 from elasticd.recovery import regroup
-from elasticd.reducer.walk import WALKING_FLOATS
 from elasticd.types import Range
 from tests.children.test_reducer import COMMAND, PATIENCE_SECONDS, Batch, Vector, World, shares
 

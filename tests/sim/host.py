@@ -451,7 +451,8 @@ class Host:
         first = next(iter(self.cluster.addresses.of(self.name)), self.name)
         ring_host = f"{first}:{process.child}.{self.boot}"
         proves = process.proves and self.release.knows_secrets
-        self._from_child(process, e.ReducerReady(process.child, ring_host, proves))
+        walks = self.release.knows_secrets  # which came before it
+        self._from_child(process, e.ReducerReady(process.child, ring_host, proves, walks))
 
     def reducer_listens(self, process: Reducer) -> None:
         self._from_child(process, ring.ReducerListens(process.child))

@@ -15,7 +15,7 @@ from typing import Any
 from elasticd.core.words.codec import Plain, to_plain
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import JobRecord, NodeRecord, TrainerStatus
+from elasticd.core.words.records import JobRecord, NodeRecord, TrainerStatus, World
 from elasticd.core.words.tables import Departing, Jobs, Summary
 from elasticd.core.words.versions import NEWEST, OLDEST, SPOKEN, Spoken
 from elasticd.core.words.views import Carry
@@ -38,7 +38,8 @@ _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
     Unfit: tuple(added_to(Unfit)),
     Jobs: ("digests", "wanted", "asked"),
     TrainerStatus: ("came",),
-    Holding: ("proves",),
+    Holding: ("proves", "walks"),
+    World: ("walks",),
     Form: ("secret",),
     Fault: ("stranger_at",),
 }

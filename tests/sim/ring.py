@@ -35,6 +35,7 @@ class Reducer(Process):
         self.proves = host.release.knows_secrets
         self.secret: Secret = NO_SECRET
         self.greet_seconds = 0.0
+        self.walks = False
         start = self.chance("starts").uniform(*self.cluster.setup.reducer_start_seconds)
         self.later(start, self._ready)
 
@@ -59,6 +60,7 @@ class Reducer(Process):
 
     def form(self, world: World, rank: int, order: FormRing) -> None:
         self.world, self.secret, self.greet_seconds = world, order.secret, order.greet_seconds
+        self.walks = order.walks
         self.cluster.strangers.told(world, order.secret)
         self.later(self.chance("ring").uniform(0.002, 0.02), lambda: self._listen(world, rank))
 
@@ -138,7 +140,8 @@ class Ring:
         whole = len(self.places) == size and not self.gone
         if not whole or self.deadlocked or any(r.stops for r in self.places.values()):
             return
-        if self.cluster.addresses.severs(self.world):
+        differ = len({reducer.walks for reducer in self.places.values()}) > 1
+        if differ or self.cluster.addresses.severs(self.world):
             self.deadlocked = True
             return
         if not self.up:

@@ -98,7 +98,8 @@ class RingMember:
         world, rank = self.world, self.rank
         size, hosts = len(world.members), world.hosts
         seconds = self.ctx.timing.greet_seconds
-        order = FormRing(world.generation, rank, size, hosts, self.reduction, self.secret, seconds)
+        tag, how = world.generation, self.reduction
+        order = FormRing(tag, rank, size, hosts, how, self.secret, seconds, world.walks)
         self.ctx.do(FormReducer(self.child, world, rank, order))
 
     def on_word(self, word: EngineToMember) -> None:

@@ -84,6 +84,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         calls=seating.calls,
         alone=deal.alone,
         distrusted=office.trust.rollback,
+        walks=len(resume.members) > 1 and all(plan.holdings[n].walks for n in resume.members),
     )
 
 

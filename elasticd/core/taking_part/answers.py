@@ -126,6 +126,7 @@ class Answers:
             body=pending.body,
             unproven=pending.unproven,
             proves=warm is not None and warm.proves,
+            walks=warm is not None and warm.walks,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

@@ -90,8 +90,8 @@ class Members:
                 self._exited(event)
             case e.ChildStarted() | e.ChildSaid() | e.ChildStopped():
                 self._of_child(event)
-            case e.ReducerReady(child, host, proves):
-                if self.reducers.became_ready(child, Warm(host, proves)):
+            case e.ReducerReady(child, host, proves, walks):
+                if self.reducers.became_ready(child, Warm(host, proves, walks)):
                     for member in self.all():
                         member.part.on_reducer_ready()
             case e.MemoryPressure(reason, left):

@@ -452,6 +452,8 @@ class ReducerWarm:
     kind: ClassVar = "ready"
     proves: bool = False
     """It can show its neighbours that it knows a world's secret. One of before can't."""
+    walks: bool = False
+    """It can make exact sums along the ring. One of before gathers all parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,6 +565,9 @@ class GiveWorld:
     calls: tuple[tuple[int, int], ...] = ()
     """(step, n): so many results of that step's body it knows, and gives again."""
     newcomers: Newcomers = field(default_factory=Newcomers)
+    walks: bool = False
+    """Exact sums are made along the ring, which the reducer knows by itself: how many bytes that
+    takes is shown."""
 
 
 @dataclass(frozen=True, slots=True)

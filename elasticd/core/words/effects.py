@@ -370,6 +370,8 @@ class ReducerReady:
     host: str
     proves: bool = False
     """As in :class:`ReducerWarm`."""
+    walks: bool = False
+    """As there."""
 
 
 @dataclass(frozen=True, slots=True)

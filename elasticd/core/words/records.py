@@ -302,6 +302,9 @@ class World:
     distrusted: Tag = NO_TAG
     """No state is trusted that a member has had since this world, or an older one: who leads after
     a restart of all daemons has to know it, too."""
+    walks: bool = False
+    """Exact sums are made along the ring: every member's reducer can. Else all parts are gathered,
+    which has the same bits."""
 
     @property
     def shards(self) -> int:

@@ -116,6 +116,8 @@ class Holding:
     """Its trainer has yet to show that it computes what the others do."""
     proves: bool = False
     """The process at ``host`` can show others that it knows a world's secret."""
+    walks: bool = False
+    """It can make exact sums along the ring."""
 
 
 @dataclass(frozen=True, slots=True)

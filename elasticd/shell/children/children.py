@@ -332,7 +332,8 @@ class Children:
         elif isinstance(word, ReducerWarm) and (why := one.claim_port(self.hosts)):
             self.kill(e.KillChild(one.id, why))
         elif isinstance(word, ReducerWarm):
-            self._post(e.ReducerReady(one.id, f"{self.hosts[0]}:{one.port}", word.proves))
+            host = f"{self.hosts[0]}:{one.port}"
+            self._post(e.ReducerReady(one.id, host, word.proves, word.walks))
         else:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)

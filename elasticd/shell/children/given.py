@@ -38,6 +38,7 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         caller=world.caller_rank,
         calls=world.calls,
         newcomers=_newcomers(world),
+        walks=world.walks,
     )
 
 

@@ -162,8 +162,9 @@ class DaemonSeat:
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         self.tell(step, plan, parts, out)
         with self.driver.turn() as protocol:
-            reduction = protocol.current().reduction
-            self.driver.report.metrics["bytes_per_step"] = plan.bytes_sent(reduction, len(out))
+            world = protocol.current()
+            sent = plan.bytes_sent(world.reduction, len(out), walks=world.walks)
+            self.driver.report.metrics["bytes_per_step"] = sent
 
     def tell(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         with self.driver.turn() as protocol:

@@ -72,6 +72,13 @@ def test_the_shares_of_the_planner_do_too(size: int, grains: int) -> None:
         assert sections == dict.fromkeys(range(size), whole((0, grains)))
 
 
+@pytest.mark.parametrize("size", range(2, 9))
+def test_what_is_sent_is_counted(size: int) -> None:
+    parts = dealt(12, size)
+    counted = [sum(len(hop.sends) for hop in walk.hops(parts, 12, rank)) for rank in range(size)]
+    assert walk.sections_sent(parts, 12) == tuple(counted)
+
+
 def dealt(grains: int, size: int) -> Parts:
     return tuple(tree.cover(share, grains) for share in shares(grains, size))
 

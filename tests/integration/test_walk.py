@@ -1,0 +1,33 @@
+"""Exact sums that are made along the ring, in whole clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+MODEL_BYTES = 4 * 271_364
+SLOW = ["--pace-seconds", "0.02"]
+
+
+def test_kills_change_no_bit_where_sums_walk(cluster: Cluster) -> None:
+    alone = cluster.submit("wide.py", world__max=1)
+    expected = cluster.wait_end(alone)["digest"]
+    job = cluster.submit("wide.py", job__args=SLOW, world__max=3)
+    # Three ranks send two vectors each, of a bit more than the gradients; to gather takes four.
+    two = range(2 * MODEL_BYTES, 2 * MODEL_BYTES + MODEL_BYTES // 10)
+    cluster.wait_for("two vectors", lambda: cluster.status(job)["bytes_per_step"] in two or None)
+    for step, kill in (
+        (5, cluster.kill_reducer),
+        (10, cluster.kill_trainer),
+        (15, cluster.kill_reducer),
+        (20, cluster.kill_reducer),
+    ):
+        cluster.wait_whole(job, step)
+        assert kill(job, step // 5 % 3) is not None
+    cluster.hurry(job)
+    status = cluster.wait_end(job)
+    assert (status["digest"], status["lost_steps"]) == (expected, 0)
+    assert status["recoveries"] >= 4 and status["exact"] is True
