@@ -23,7 +23,14 @@ from xml.parsers.expat import ExpatError
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist
-from elasticd.supervision.service import Result, ServiceStatus, make_home, run_command
+from elasticd.launchd.protected import require_open
+from elasticd.supervision.service import (
+    NOTHING_TO_DO,
+    Result,
+    ServiceStatus,
+    make_home,
+    run_command,
+)
 
 DAEMON_FOLDER = Path("/Library/LaunchDaemons")
 DOMAIN = "system"
@@ -95,6 +102,11 @@ class LaunchdService:
         return cls(DaemonPlist(folder, user, user_home, path, lang=lang))
 
     @property
+    def home(self) -> Path:
+        """Of its daemon."""
+        return self.plist.home
+
+    @property
     def path(self) -> Path:
         return self.folder / f"{LABEL}.plist"
 
@@ -106,23 +118,58 @@ class LaunchdService:
             return None
         return Path(found) if isinstance(found, str) else None
 
+    def installed(self) -> bytes | None:
+        """The file that is installed; None: none is, or it can't be read."""
+        try:
+            return self.path.read_bytes()
+        except OSError:
+            return None
+
+    def put_back(self, before: bytes | None) -> str:
+        """Undo an :meth:`install`: ``before`` is what was installed then, if anything was."""
+        self._bootout()
+        if before is None:
+            self.path.unlink(missing_ok=True)
+            return f"{self.path} was removed again"
+        self._write(before)
+        self._call("enable", TARGET)
+        self._bootstrap()
+        return f"the service of before is back in {self.path}, and started"
+
+    def _places(self) -> tuple[tuple[str, Path], ...]:
+        """What the daemon has to read from its first moment on."""
+        package = Path(__file__).resolve().parent
+        return (
+            ("the home", self.plist.home),
+            ("the interpreter", Path(self.plist.python)),
+            ("elasticd in", package),
+        )
+
     def install(self, dry_run: bool = False) -> str:
-        """Write the file, enable the service at boot, and start it; replaces an older one."""
+        """Write the file, enable the service at boot, and start it; replaces an older one. Nothing
+        if that is there already, and runs.
+
+        Raises:
+            UsageError: it would lie where macOS lets no service read.
+        """
+        require_open(self.plist.user_home, self._places())
         calls = (("enable", TARGET), ("bootstrap", DOMAIN, str(self.path)))
         if dry_run:
             text = self.plist.data().decode()
             return f"# would write {self.path} (root:wheel, 0644)\n{text}{_would_run(calls)}"
+        if self.installed() == self.plist.data() and self.status().running:
+            return NOTHING_TO_DO.format(self.path)
+        self._write(self.plist.data())
         self._bootout()
-        self._write()
         self._call("enable", TARGET)
         self._bootstrap()
         return f"wrote {self.path}; the service is enabled and started"
 
-    def _write(self) -> None:
+    def _write(self, data: bytes) -> None:
         beside = self.path.with_name(self.path.name + ".partial")
         try:
             make_home(self.plist.home, self.plist.user)
-            beside.write_bytes(self.plist.data())
+            beside.write_bytes(data)
             self.give(beside)
             beside.replace(self.path)
         except OSError as error:

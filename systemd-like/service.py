@@ -20,6 +20,7 @@ UNIT_NAME = "elasticd.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 _FOLDER = "WorkingDirectory="
 STOP_SECONDS = 90
+NOTHING_TO_DO = "{} is as it would be written, and the service runs: nothing to do"
 CALL_SECONDS = 120.0
 """Longest wait for one systemctl; a stop takes up to :data:`STOP_SECONDS`."""
 
@@ -211,6 +212,11 @@ class SystemdService:
         return cls(unit, SystemSystemctl(user=user is None), folder)
 
     @property
+    def home(self) -> Path:
+        """Of its daemon."""
+        return self.unit.home
+
+    @property
     def path(self) -> Path:
         return self.folder / UNIT_NAME
 
@@ -224,23 +230,47 @@ class SystemdService:
         return Path(found[0].replace("%%", "%")) if found else None
 
     def install(self, dry_run: bool = False) -> str:
-        """Write the unit file, enable the service at boot, and start it."""
+        """Write the unit file, enable the service at boot, and start it. Nothing if that is there
+        already, and runs."""
         calls = (("daemon-reload",), ("enable", UNIT_NAME), ("restart", UNIT_NAME))
         text = self.unit.text()
         if dry_run:
             return f"# would write {self.path}\n{text}{_would_run(calls)}"
+        if self.installed() == text.encode() and self.status().running:
+            self._call("enable", UNIT_NAME)
+            return NOTHING_TO_DO.format(self.path)
+        self._write(text.encode())
+        for call in calls:
+            self._call(*call)
+        return f"wrote {self.path}; the service is enabled and started"
+
+    def _write(self, data: bytes) -> None:
         try:
             make_home(self.unit.home, self.unit.user)
             self.folder.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_name(UNIT_NAME + ".partial")
-            beside.write_text(text)
+            beside.write_bytes(data)
             beside.chmod(0o644)
             beside.replace(self.path)
         except OSError as error:
             raise OperationError(f"{self.path}: {error.strerror}") from error
-        for call in calls:
+
+    def installed(self) -> bytes | None:
+        """The file that is installed; None: none is, or it can't be read."""
+        try:
+            return self.path.read_bytes()
+        except OSError:
+            return None
+
+    def put_back(self, before: bytes | None) -> str:
+        """Undo an :meth:`install`: ``before`` is what was installed then, if anything was."""
+        if before is None:
+            self.uninstall()
+            return f"{self.path} was removed again"
+        self._write(before)
+        for call in (("daemon-reload",), ("restart", UNIT_NAME)):
             self._call(*call)
-        return f"wrote {self.path}; the service is enabled and started"
+        return f"the service of before is back in {self.path}, and started"
 
     def uninstall(self, dry_run: bool = False) -> str:
         """Stop and disable the service and remove its file; the home stays as it is."""

@@ -7,7 +7,8 @@ import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -24,6 +25,11 @@ from elasticd.settings.config import default_home
 from elasticd.supervision.service import ServiceStatus, SystemdService, invoking_user
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
+
+READY_SECONDS = 60.0
+"""What a daemon gets to answer after its start."""
+_LOG_LINES = 15
+"""Of its log, if it doesn't."""
 
 User = Annotated[
     str | None,
@@ -42,7 +48,11 @@ DryRun = Annotated[
 class Service(Protocol):
     """What both service managers offer; see there."""
 
+    @property
+    def home(self) -> Path: ...
     def installed_home(self) -> Path | None: ...
+    def installed(self) -> bytes | None: ...
+    def put_back(self, before: bytes | None) -> str: ...
     def install(self, dry_run: bool = False) -> str: ...
     def uninstall(self, dry_run: bool = False) -> str: ...
     def start(self, dry_run: bool = False) -> str: ...
@@ -117,6 +127,57 @@ def printed_lines(command: Sequence[str]) -> Iterator[str]:
         raise OperationError(f"{command[0]} ended with status {process.returncode}")
 
 
+def install_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
+    """Install it, and wait until its daemon answers; else what was there before is put back.
+
+    Args:
+        ready: returns when the daemon of a home answers; raises OperationError if it doesn't.
+
+    Raises:
+        OperationError: it can't be installed, or doesn't come up.
+    """
+    before = found.installed()
+    try:
+        done = found.install()
+        _await(found, ready)
+    except OperationError as error:
+        if found.installed() == before:
+            raise
+        try:
+            back = found.put_back(before)
+        except (OperationError, OSError) as again:
+            back = f"what was installed before can't be put back: {again}"
+        raise OperationError(f"{error}\n{back}") from None
+    return done
+
+
+def start_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
+    """Start it, and wait until its daemon answers.
+
+    Raises:
+        OperationError: it can't be started, or doesn't come up; it is tried again and again then.
+    """
+    done = found.start()
+    _await(found, ready)
+    return done
+
+
+def _await(found: Service, ready: Callable[[Path], object]) -> None:
+    try:
+        ready(found.home)
+    except OperationError as error:
+        last: deque[str] = deque(maxlen=_LOG_LINES)
+        with contextlib.suppress(OperationError):
+            last.extend(printed_lines(found.log_command()))
+        log = "\n".join(f"  {line}" for line in last) or "  (it has logged nothing)"
+        raise OperationError(f"{error}. The end of its log:\n{log}") from None
+
+
+def _answers(home: Path) -> None:
+    """Raises OperationError: no daemon of that home does."""
+    restarting.await_status(home, READY_SECONDS)
+
+
 # --- the commands ---------------------------------------------------------------------------------
 
 
@@ -145,6 +206,9 @@ def install(
 ) -> None:
     """Install the service, so that the daemon runs from boot, and start it.
 
+    Returns when the daemon answers. If it doesn't within a minute, the end of its log is shown, and
+    what was installed before is put back. Where nothing would change nothing is done.
+
     macOS needs sudo for it. So does a system service on Linux; without sudo it becomes a service
     of your own account.
 
@@ -154,7 +218,8 @@ def install(
     """
     options = common(context, home, json)
     found = service(options.given_home, user)
-    _say(found.install(dry_run), options, dry_run=dry_run)
+    done = found.install(dry_run=True) if dry_run else install_and_wait(found, _answers)
+    _say(done, options, dry_run=dry_run)
 
 
 @app.command()
@@ -193,7 +258,8 @@ def start(
     options = common(context, home, json)
     found = service(options.given_home, user)
     require_same(found, options.given_home)
-    _say(found.start(dry_run), options, dry_run=dry_run)
+    done = found.start(dry_run=True) if dry_run else start_and_wait(found, _answers)
+    _say(done, options, dry_run=dry_run)
 
 
 @app.command(short_help="Have the daemon begin anew.")

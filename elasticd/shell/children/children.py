@@ -39,6 +39,7 @@ from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children import given, launches
+from elasticd.shell.children.awake import Awake
 from elasticd.shell.children.datapaths import DataPaths
 from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
@@ -84,7 +85,7 @@ class Children:
         self.files = ChildFiles(home)
         self._log_times = LogTimes()
         self._tending = asyncio.Lock()
-        self.hosts = tuple(hosts)
+        self.hosts, self.awake = tuple(hosts), Awake()
         self._server = server
         self._job_record = job_record
         self._post = post
@@ -154,8 +155,8 @@ class Children:
         self._post(e.ChildStarted(number, child.pid))
 
     def _enlist(self, one: RunningChild) -> None:
-        self._running[one.id] = one
-        self._ids[one.child.nonce] = one.id
+        self._running[one.id], self._ids[one.child.nonce] = one, one.id
+        one.stay_awake(self.awake)
 
     def kill(self, effect: e.KillChild) -> None:
         one = self._running.get(effect.child)

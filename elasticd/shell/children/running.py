@@ -11,6 +11,7 @@ import structlog
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
 from elasticd.errors import OperationError
+from elasticd.shell.children.awake import Assertion, Awake
 from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.children.server import Child
 from elasticd.shell.children.units import RunningUnit
@@ -42,6 +43,8 @@ class RunningChild:
     """Of a reducer: where it will listen."""
     failed: str = ""
     """What we could not do for it, so that it was killed."""
+    assertion: Assertion | None = None
+    """Of a trainer: keeps the machine awake."""
 
     @property
     def port(self) -> int:
@@ -78,8 +81,16 @@ class RunningChild:
             return str(error)
         return ""
 
+    def stay_awake(self, awake: Awake) -> None:
+        """No machine is to fall asleep under a trainer, be it a spare that may take over."""
+        if self.child.role == "trainer":
+            self.assertion = awake.hold(self.child.pid)
+
     def close(self) -> None:
         """It has ended, or we have."""
+        if self.assertion is not None:
+            self.assertion.release()
+        self.assertion = None
         if self.claimed is not None:
             self.claimed.close()
         self.claimed = None

@@ -13,8 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.service import Service, printed_lines, require_same, service
+from elasticd.cli.service import (
+    Service,
+    install_and_wait,
+    printed_lines,
+    require_same,
+    service,
+    start_and_wait,
+)
 from elasticd.errors import OperationError, UsageError
+from elasticd.launchd.plist import DaemonPlist
+from elasticd.launchd.service import LaunchdService
+from elasticd.supervision.service import invoking_user
+from tests.unit.launchd.test_service import FakeLaunchctl, mode_only
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -75,6 +86,70 @@ def test_the_service_of_another_home_is_left_alone(
         require_same(verb, home)
         with pytest.raises(UsageError, match=r"is of .*, not of .*other: name that home"):
             require_same(verb, other)
+
+
+def launchd(tmp_path: Path, launchctl: FakeLaunchctl, path: str = "/usr/bin") -> LaunchdService:
+    plist = DaemonPlist(tmp_path / "home", invoking_user(), tmp_path, path)
+    return LaunchdService(plist, launchctl, tmp_path, mode_only, lambda _: None)
+
+
+class Daemons:
+    """Of homes: they log, and answer or don't."""
+
+    def __init__(self, comes_up: bool = True) -> None:
+        self.comes_up = comes_up
+        self.asked: list[Path] = []
+
+    def ready(self, home: Path) -> None:
+        self.asked.append(home)
+        (home / "daemon.log").write_text("".join(f"line {number}\n" for number in range(99)))
+        if not self.comes_up:
+            raise OperationError("the daemon did not come back")
+
+
+@pytest.mark.process
+def test_an_install_whose_daemon_does_not_come_up_leaves_the_old_service(tmp_path: Path) -> None:
+    launchctl, daemons = FakeLaunchctl(), Daemons()
+    old = launchd(tmp_path, launchctl)
+    assert "enabled and started" in install_and_wait(old, daemons.ready)
+    assert daemons.asked == [tmp_path / "home"]
+    assert "nothing to do" in install_and_wait(old, daemons.ready)
+
+    daemons.comes_up = False
+    new = launchd(tmp_path, launchctl, "/bin")
+    with pytest.raises(OperationError, match="did not come back") as failed:
+        install_and_wait(new, daemons.ready)
+    assert "  line 98\n" in str(failed.value) and "line 3\n" not in str(failed.value)
+    assert str(failed.value).endswith(f"is back in {old.path}, and started")
+    assert old.installed() == old.plist.data() and old.status().running
+
+    # What was there already is not taken away, whatever becomes of its daemon.
+    with pytest.raises(OperationError, match="did not come back"):
+        install_and_wait(old, daemons.ready)
+    with pytest.raises(OperationError, match="line 98"):
+        start_and_wait(old, daemons.ready)
+    assert old.status().running
+
+
+@pytest.mark.process
+def test_a_first_install_whose_daemon_does_not_come_up_leaves_nothing(tmp_path: Path) -> None:
+    launchctl = FakeLaunchctl()
+    found = launchd(tmp_path, launchctl)
+    with pytest.raises(OperationError, match="was removed again"):
+        install_and_wait(found, Daemons(comes_up=False).ready)
+    assert launchctl.loaded is None and found.installed() is None
+
+
+@pytest.mark.process
+def test_an_install_that_launchd_refuses_leaves_the_old_service(tmp_path: Path) -> None:
+    launchctl, daemons = FakeLaunchctl(), Daemons()
+    old = launchd(tmp_path, launchctl)
+    install_and_wait(old, daemons.ready)
+    gives = [lambda path: path.chmod(0o666), mode_only]
+    new = replace(launchd(tmp_path, launchctl, "/bin"), give=lambda path: gives.pop(0)(path))
+    with pytest.raises(OperationError, match="5: Input/output error"):
+        install_and_wait(new, daemons.ready)
+    assert old.installed() == old.plist.data() and old.status().running
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

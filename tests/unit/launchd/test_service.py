@@ -151,6 +151,54 @@ def test_an_installed_service_is_replaced(
     assert launchctl.loaded == service.path
 
 
+def test_what_is_installed_and_runs_is_left_alone(
+    service: LaunchdService, launchctl: FakeLaunchctl
+) -> None:
+    service.install()
+    before = launchctl.pid, service.path.stat().st_mtime_ns
+    launchctl.calls.clear()
+    assert "nothing to do" in service.install()
+    assert {verb for verb, *_ in launchctl.calls} == {"print"}
+    assert (launchctl.pid, service.path.stat().st_mtime_ns) == before
+    service.stop()
+    assert "enabled and started" in service.install() and launchctl.pid
+
+
+def test_what_was_installed_before_is_put_back(
+    service: LaunchdService, launchctl: FakeLaunchctl
+) -> None:
+    assert service.installed() is None
+    service.install()
+    before = service.installed()
+    other = replace(service, plist=replace(service.plist, path="/bin"))
+    other.install()
+    assert "of before is back" in other.put_back(before)
+    assert service.installed() == before == service.plist.data() and service.status().running
+    assert "removed again" in service.put_back(None)
+    assert service.installed() is None and launchctl.loaded is None
+
+
+@pytest.mark.parametrize("folder", ["Documents", "Desktop", "Downloads/deeper"])
+def test_where_macos_lets_no_service_read_none_is_installed(
+    service: LaunchdService, launchctl: FakeLaunchctl, tmp_path: Path, folder: str
+) -> None:
+    kept = tmp_path / folder
+    kept.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(kept)
+    for changed in (
+        replace(service.plist, home=kept / "home"),
+        replace(service.plist, home=link / "home"),
+        replace(service.plist, python=str(kept / ".venv/bin/python")),
+    ):
+        for dry_run in (True, False):
+            with pytest.raises(UsageError, match="macOS lets no service read: move it"):
+                replace(service, plist=changed).install(dry_run)
+    assert launchctl.calls == [] and service.installed() is None
+    beside = tmp_path / "Documents of mine"
+    replace(service, plist=replace(service.plist, home=beside)).install()
+
+
 def test_unloading_that_takes_its_time_is_waited_for(
     service: LaunchdService, launchctl: FakeLaunchctl
 ) -> None:

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +111,22 @@ def test_a_whole_life(service: SystemdService) -> None:
     assert not service.path.exists() and not fake(service).enabled
     assert not service.status().installed and service.unit.home.is_dir()
     assert "nothing to do" in service.uninstall()
+
+
+def test_what_is_installed_and_runs_is_left_alone_and_what_was_is_put_back(
+    service: SystemdService,
+) -> None:
+    service.install()
+    before, calls = service.installed(), fake(service).calls
+    calls.clear()
+    assert "nothing to do" in service.install()
+    assert {verb for verb, *_ in calls} == {"show", "enable"}
+    other = replace(service, unit=replace(service.unit, environment=()))
+    assert "enabled and started" in other.install() and service.installed() != before
+    assert "of before is back" in other.put_back(before)
+    assert service.installed() == before and service.status().running
+    assert "removed again" in other.put_back(None)
+    assert service.installed() is None and not service.status().installed
 
 
 def test_dry_run_touches_nothing(service: SystemdService, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.job import JobSpec
+from elasticd.shell.children.awake import Awake
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.server import Child, ChildServer
@@ -52,10 +53,11 @@ class Process:
 class Node:
     """Children under test, with a trainer and a reducer, and what they have posted."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, awake: Awake | None = None) -> None:
         self.posted: list[e.Event] = []
         self.server = ChildServer(home, lambda *_: None, lambda *_: None)
         self.children = Children(home, ["127.0.0.1"], self.server, self._record, self._post)
+        self.children.awake = awake or Awake()
         self.processes = {"trainer": Process(), "reducer": Process()}
         self.made = {role: self._child(home, cast(Role, role)) for role in self.processes}
         self.children.adopt([*self.made.values()])
