@@ -118,7 +118,12 @@ class Live:
         while not self._over.is_set():
             self._hurry.clear()
             for wanted, shown in list(self._shown.items()):
-                self._look(wanted, shown)
+                try:
+                    self._look(wanted, shown)
+                except Exception as error:  # who watches is told, and the next look may do
+                    text = f"internal error: {type(error).__name__}: {error}"
+                    shown.look = _sent("look", telling.look({}, None, self._clock(), text))
+                    shown.looks += 1
             if not self._over.is_set():
                 loop.call_soon_threadsafe(self._tell)
             # Where there is no page it waits for the next one.

@@ -38,11 +38,11 @@ class Served:
     live: Live
 
 
-def served(home: Path) -> Served:
-    """To be called in an event loop."""
-    client = Client(home, answer_seconds=5.0)
+def served(home: Path, pause: float = 0.05) -> Served:
+    """To be called in an event loop. ``pause``: between two looks."""
+    client = Client(home, answer_seconds=30.0)
     watches = Watches(client)
-    live = Live(client, watches, pause=0.05)
+    live = Live(client, watches, pause=pause)
     names = frozenset({"localhost"})
     scraping = Scraping(client, watches)
     return Served(application(client, live, scraping, lambda: TOKEN, names, "http"), live)

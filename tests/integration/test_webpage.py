@@ -1,0 +1,196 @@
+"""The web page in a real browser, on a daemon that runs nothing and says hostile things."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.shell.control.webtoken import make_token, token_of
+from elasticd.shell.storage import papers
+from tests.browser import browser, complaints, press, rows_of, text_of, wait_for
+from tests.members import member
+from tests.unit.cli.conftest import STATUS
+from tests.unit.cli.test_report_pages import COURSE
+from tests.unit.client.fake_daemon import FakeDaemon
+
+pytestmark = pytest.mark.process
+
+EVIL = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+
+
+def got(url: str, token: str) -> str:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+HOSTILE: dict[str, Any] = {
+    **STATUS,
+    "cluster": EVIL,
+    "loop": {"node": EVIL},
+    "nodes": [{**STATUS["nodes"][0], "id": EVIL, "chip": EVIL, "links": [{"state": "up"}]}],
+    "jobs": [
+        {
+            **STATUS["jobs"][0],
+            "reason": EVIL,
+            "ranks": [
+                {"rank": 0, "node": EVIL, "step": 1, "grains": 1},
+                {"rank": EVIL, "node": "node-1", "step": EVIL, "grains": 1},
+            ],
+        }
+    ],
+}
+STORED = {"step": EVIL, "bytes": 2048, "replicas": EVIL, "holders": [EVIL], "created": 5.0}
+ANSWERS = {
+    "status": HOSTILE,
+    "events": [*({**e, "reason": EVIL, "evidence": [EVIL], "node": EVIL, "fault": e.get("fault")
+                  and EVIL, "rung": e.get("rung") and EVIL} for e in COURSE), {"end": True}],
+    "checkpoints": {"checkpoints": [STORED], "silent": {EVIL: EVIL}},
+    "logs": [{"rank": 0, "node": EVIL, "text": EVIL}, {"end": True}],
+    "drain": {"error": EVIL},
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def page_process(home: Path, *more: str) -> Iterator[int]:
+    """The page's process by itself; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        fd, port = listening.fileno(), listening.getsockname()[1]
+        command: Sequence[str] = [sys.executable, "-P", "-m", "elasticd.dashboard"]
+        process = subprocess.Popen(
+            [*command, "--home", str(home), "--fd", str(fd), *more],
+            stdin=subprocess.PIPE,
+            pass_fds=(fd,),
+        )
+        assert process.stdin is not None
+        try:
+            yield port
+        finally:
+            process.stdin.close()  # as the end of its daemon does
+            assert process.wait(30) == 0
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Iterator[str]:
+    """The page of a daemon all of whose answers are hostile."""
+    home = tmp_path / "home"
+    with FakeDaemon(home, ANSWERS):
+        make_token(home)
+        with page_process(home) as port:
+            yield f"http://127.0.0.1:{port}/#token={token_of(home)}"
+
+
+def test_no_text_becomes_markup(hostile: str) -> None:
+    with browser() as driver:
+        driver.get(hostile)
+        wait_for("the faults", lambda: rows_of(driver, "faults"), driver)
+        wait_for("the checkpoints", lambda: rows_of(driver, "stored"), driver)
+        press(driver, "#log-lines summary")
+        wait_for("the logs", lambda: EVIL in text_of(driver, "lines"), driver)
+        press(driver, "#node-table button")
+        press(driver, "#sure-yes")
+        wait_for("the refusal", lambda: EVIL in text_of(driver, "said"), driver)
+        for place in ("cluster", "reason", "checkpoints-why", "events", "said"):
+            assert EVIL in text_of(driver, place), place
+        tags = driver.execute_script("return [document.images.length, document.scripts.length]")
+        assert tags == [0, 1] and "broken" not in driver.title
+        assert not complaints(driver)
+
+
+def test_it_can_be_used_by_everyone(hostile: str) -> None:
+    with browser() as driver:
+        driver.get(hostile)
+        wait_for("the faults", lambda: rows_of(driver, "faults"), driver)
+        # By the keyboard alone: each thing that does something is reached, and seen to be.
+        driver.execute_script("document.activeElement.blur()")
+        wanted = driver.execute_script(
+            "return [...document.querySelectorAll('a, button:enabled, select, summary')]"
+            ".filter(each => each.checkVisibility()).length"
+        )
+        reached = driver.execute_script(REACHED)
+        assert reached == wanted
+        # With a name for who listens.
+        assert driver.execute_script(NAMELESS) == []
+        # On a phone, in the dark: nothing is wider than the screen.
+        plain = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+        phone = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        color = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert color != plain
+        wide = driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide == [360, 360]
+
+
+REACHED = """
+const can = [...document.querySelectorAll('a, button:enabled, select, summary')]
+  .filter(each => each.checkVisibility());
+return can.filter(each => { each.focus(); return document.activeElement === each
+  && each.tabIndex === 0; }).length;
+"""
+NAMELESS = """
+const name = (each) => each.getAttribute('aria-label') || each.getAttribute('aria-labelledby')
+  || each.labels?.length || each.textContent.trim();
+return [...document.querySelectorAll(
+  'a, button, select, input, summary, progress, svg[role=img], section, [role=region], nav')]
+  .filter(each => !name(each)).map(each => each.outerHTML.slice(0, 80));
+"""
+
+
+def test_elsewhere_than_on_loopback_it_has_the_certificate_of_its_node(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with FakeDaemon(home, ANSWERS):
+        papers.write(home, member("node-0"))
+        make_token(home)
+        certificate, _ = papers.shown(home)
+        with page_process(home, "--tls", "mac-1.local") as port:
+            shown = ssl.get_server_certificate(("127.0.0.1", port), timeout=60)
+            own = certificate.read_text()
+            assert ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(own)
+            unknown = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            unknown.check_hostname, unknown.verify_mode = False, ssl.CERT_NONE
+            for host, answer in (("mac-1.local", 200), ("evil.example", 421)):
+                headers = {"Authorization": f"Bearer {token_of(home)}", "Host": f"{host}:{port}"}
+                asked = http.client.HTTPSConnection("127.0.0.1", port, context=unknown, timeout=60)
+                asked.request("GET", "/metrics", headers=headers)
+                assert asked.getresponse().status == answer
+                asked.close()
+            with pytest.raises((http.client.HTTPException, OSError)):
+                plain = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                plain.request("GET", "/")
+                plain.getresponse()
+
+
+def test_who_has_no_token_is_asked_for_it(hostile: str) -> None:
+    address, _, token = hostile.partition("#token=")
+    with browser() as driver:
+        driver.get(f"{address}#token=wrong")
+        wait_for("the form", lambda: driver.find_element("id", "token").is_displayed(), driver)
+        assert not driver.find_element("id", "told").is_displayed()
+        driver.find_element("id", "token").send_keys(f"{address}#token={token}\n")
+        wait_for("the job", lambda: "byte-lm" in text_of(driver, "figures"), driver)
+
+
+def test_a_page_of_another_origin_gets_nothing(hostile: str) -> None:
+    address, _, token = hostile.partition("/#token=")
+    with browser() as driver:
+        driver.get("data:text/html,<title>other</title>")
+        for how in ("{}", f"{{headers: {{Authorization: 'Bearer {token}'}}}}", "{mode: 'no-cors'}"):
+            said = driver.execute_async_script(
+                f"const done = arguments[0]; fetch('{address}/metrics', {how})"
+                ".then(async answer => done(await answer.text()), () => done('refused'))"
+            )
+            assert said in ("refused", ""), how
