@@ -8,7 +8,7 @@ from pathlib import Path
 from elasticd import archive
 from elasticd.archive import Archive
 from elasticd.settings.job import JobSpec
-from elasticd.settings.recipe import is_config
+from elasticd.settings.recipe import HUB, is_config
 
 
 def prepare(path: Path, overrides: Sequence[str]) -> tuple[JobSpec, Archive]:
@@ -28,8 +28,9 @@ def taken(path: Path, spec: JobSpec) -> str:
     if spec.recipe is None or not is_config(path):
         return ""
     config, batch = spec.recipe.config, spec.batch
+    model = config.model.removeprefix(HUB)
     return (
         f"{path} is a configuration of mlx-lm: job {spec.job.name}, {config.fine_tune_type} of"
-        f" {config.model} on {config.data}, {spec.train.steps} steps of {batch.global_} samples,"
+        f" {model} on {config.data}, {spec.train.steps} steps of {batch.global_} samples,"
         f" {batch.micro} computed at once, seed {spec.train.seed}"
     )

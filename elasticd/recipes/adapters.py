@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from elasticd.settings.job import JobSpec
-from elasticd.settings.recipe import MlxLm
+from elasticd.settings.recipe import HUB, MlxLm
 
 ADAPTERS = "adapters.safetensors"
 BEST = "best_adapters.safetensors"
@@ -31,7 +31,7 @@ class AdapterFolder:
     def write_config(self, spec: JobSpec, config: MlxLm) -> None:
         """What mlx-lm must know to give a model these layers."""
         said = {**dataclasses.asdict(config), "iters": spec.train.steps, "seed": spec.train.seed}
-        said["batch_size"] = spec.batch.global_
+        said |= {"batch_size": spec.batch.global_, "model": config.model.removeprefix(HUB)}
         if config.fine_tune_type == "full":
             said["lora_parameters"] = None
         elif config.lora_parameters.keys is None:

@@ -20,7 +20,7 @@ import numpy as np
 from elasticd.errors import UsageError
 from elasticd.recipes import packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
-from elasticd.recipes.models import base_of, check_model, flat, load, prepare, warm_up
+from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
 from elasticd.recipes.rows import (
     Row,
     RowOrder,
@@ -52,9 +52,7 @@ def main(spec: JobSpec) -> None:
     Raises:
         SystemExit: something that the job names is missing or wrong here.
     """
-    # A model is a folder that is there: nothing is asked for over the network.
-    os.environ.update(dict.fromkeys(_OFFLINE, "1"))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    go_offline()
     assert spec.recipe is not None
     try:
         Training(spec, spec.recipe.config).run()
@@ -62,10 +60,18 @@ def main(spec: JobSpec) -> None:
         raise SystemExit(f"elasticd: {error}") from None
 
 
+def go_offline() -> None:
+    """A model is there, or in the hub's cache: nothing is asked for over the network. Before the
+    hub's library is imported, which looks then."""
+    os.environ.update(dict.fromkeys(_OFFLINE, "1"))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
 class Training:
     """One run of the recipe, in one process."""
 
     def __init__(self, spec: JobSpec, config: MlxLm) -> None:
+        config = located(config)
         self._spec, self._config = spec, config
         check_model(config)
         self._model, tokenizer = load(config)
@@ -96,7 +102,8 @@ class Training:
             base=self._base,
         )
         folder = AdapterFolder(run.output_dir / config.adapter_path, self._model)
-        folder.write_config(spec, config)
+        assert spec.recipe is not None
+        folder.write_config(spec, spec.recipe.config)  # as it is named, not where it lies here
         run.state.best = math.inf
         if run.is_main:
             self._introduce()

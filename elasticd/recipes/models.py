@@ -12,7 +12,7 @@ import psutil
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
-from elasticd.settings.recipe import MlxLm
+from elasticd.settings.recipe import HUB, MlxLm
 from elasticd.train.states.base import Base
 from elasticd.train.steps import recompute
 from elasticd.train.steps.relief import room_bytes
@@ -21,6 +21,31 @@ _NO_DORA_BITS = frozenset({3, 5, 6})
 """Of which no whole number of values fits in a word."""
 _WARM_SHARE = 3
 """Weights are read before they are needed if so many times their size is free."""
+
+
+def located(config: MlxLm) -> MlxLm:
+    """With the folder of the model, if that is a name of the hub's. The network is not asked.
+
+    Raises:
+        UsageError: it isn't in this node's cache.
+    """
+    if not config.model.startswith(HUB):
+        return config
+    name, _, revision = config.model.removeprefix(HUB).partition("@")
+    try:
+        from huggingface_hub import constants, snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ImportError as error:
+        raise _missing(error) from None
+    try:
+        folder = snapshot_download(name, revision=revision or None, local_files_only=True)
+    except (LocalEntryNotFoundError, OSError):
+        wanted = f" --revision {revision}" if revision else ""
+        raise UsageError(
+            f"the model {name} is neither a folder nor in this node's cache of the hub"
+            f" ({constants.HF_HUB_CACHE}): fetch it once on each node (hf download {name}{wanted})"
+        ) from None
+    return dataclasses.replace(config, model=folder)
 
 
 def load(config: MlxLm) -> tuple[Any, Any]:
@@ -32,9 +57,7 @@ def load(config: MlxLm) -> tuple[Any, Any]:
     try:
         from mlx_lm.utils import load as load_model
     except ImportError as error:
-        raise UsageError(
-            f"mlx-lm is missing on this node ({error}): pip install 'elasticd[lm]'"
-        ) from None
+        raise _missing(error) from None
     try:
         # Lazily: where memory is short a spare has no need of the weights until it is wanted.
         loaded = load_model(config.model, lazy=True)
@@ -42,6 +65,10 @@ def load(config: MlxLm) -> tuple[Any, Any]:
         first = (str(error) or repr(error)).splitlines()[0]
         raise UsageError(f"the model {config.model} can't be loaded: {first}") from None
     return loaded[0], loaded[1]
+
+
+def _missing(error: ImportError) -> UsageError:
+    return UsageError(f"mlx-lm is missing on this node ({error}): pip install 'elasticd[lm]'")
 
 
 def check_model(config: MlxLm) -> None:

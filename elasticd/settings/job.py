@@ -267,7 +267,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
     if spec.recipe is None:
         _check_entrypoint(document, path.parent, spec.job.entrypoint)
     else:
-        recipes.check_files(document, path.parent, spec.recipe)
+        found = recipes.check_files(document, path.parent, spec.recipe)
+        spec = replace(spec, recipe=found)
     start = spec.train.init_from
     if start and not Path(start).is_absolute() and not (path.parent / start).exists():
         raise document.error(("train", "init_from"), f"there is no {show(start)}")

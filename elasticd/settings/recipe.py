@@ -37,6 +37,9 @@ CONFIG = ("recipe", "config")
 Kind = Literal["mlx-lm"]
 FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
+HUB = "hub:"
+"""Begins the model's name where that is of the hub: then each node has it in its cache."""
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 DATA_FILES = ("train", "valid", "test")
 _MOST = 2**31 - 1
 _SCHEDULES = {
@@ -78,6 +81,14 @@ def _path(value: object) -> str:
         raise Wrong("must name a path")
     if not PurePosixPath(name).is_absolute() and ".." in PurePosixPath(name).parts:
         raise Wrong(f"must be absolute or inside the job's folder, not {show(name)}")
+    return name
+
+
+def _model(value: object) -> str:
+    """A folder, or a name of the hub's."""
+    name = _path(value)
+    if name.startswith(HUB) and not _HUB_NAME.fullmatch(name.removeprefix(HUB)):
+        raise Wrong(f"must be {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION, not {show(name)}")
     return name
 
 
@@ -152,7 +163,7 @@ class Schedule:
 class MlxLm:
     """mlx-lm's keys, without those that job.toml has a place for (:data:`_MOVED`), and ours."""
 
-    model: str = field(metadata=rule(_path))
+    model: str = field(metadata=rule(_model))
     data: str = field(default="data", metadata=rule(_path))
     fine_tune_type: FineTuning = field(default="lora", metadata=rule(one_of(FineTuning)))
     num_layers: int = field(default=16, metadata=rule(integer(-1, 100_000)))
@@ -231,16 +242,22 @@ class RecipeSettings:
     def inside(self) -> tuple[str, ...]:
         """Files and folders of the job's folder that it names."""
         config = self.config
-        named = (config.model, config.data, config.resume_adapter_file)
-        return tuple(name for name in named if name and not PurePosixPath(name).is_absolute())
+        return _in_folder(config.model, config.data, config.resume_adapter_file)
 
     @property
     def needed(self) -> tuple[str, ...]:
         """Files of the job's folder that it can't do without."""
         config = self.config
         files = (f"{config.model}/config.json", f"{config.data}/train.jsonl")
-        named = (*files, config.resume_adapter_file)
-        return tuple(name for name in named if name and not PurePosixPath(name).is_absolute())
+        return _in_folder(*files, config.resume_adapter_file)
+
+
+def _in_folder(*names: str | None) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name in names
+        if name and not PurePosixPath(name).is_absolute() and not name.startswith(HUB)
+    )
 
 
 def is_config(path: Path) -> bool:
@@ -313,20 +330,22 @@ def build(document: Document) -> RecipeSettings | None:
     return RecipeSettings("mlx-lm", config)
 
 
-def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> None:
-    """What it names in the job's folder must be there.
+def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> RecipeSettings:
+    """What it names in the job's folder must be there. What is a name of the hub's, and no folder
+    there, is marked as that in what is returned.
 
     Raises:
         ConfigError: naming what is not.
     """
     config = recipe.config
+    if _HUB_NAME.fullmatch(config.model) and not (folder / config.model).exists():
+        config = dataclasses.replace(config, model=HUB + config.model)
     model = _inside(folder, config.model)
     if model is not None and not (model / "config.json").is_file():
         raise document.error(
             (*CONFIG, "model"),
-            f"there is no model folder {show(config.model)} in the job's folder. Models are named"
-            " by folder so far, not by a hub's name: give the absolute path of one that every node"
-            " has",
+            f"there is no model folder {show(config.model)} in the job's folder: give that, the"
+            " absolute path of one that every node has, or a name of the hub's (OWNER/NAME)",
         )
     data = _inside(folder, config.data)
     if data is not None and not (data / "train.jsonl").is_file():
@@ -340,10 +359,11 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Non
     start = _inside(folder, config.resume_adapter_file) if config.resume_adapter_file else None
     if start is not None and not start.is_file():
         raise document.error((*CONFIG, "resume_adapter_file"), f"there is no {show(start.name)}")
+    return dataclasses.replace(recipe, config=config)
 
 
 def _inside(folder: Path, name: str) -> Path | None:
-    return None if PurePosixPath(name).is_absolute() else folder / name
+    return folder / name if _in_folder(name) else None
 
 
 def _said(value: Any) -> Any:

@@ -12,6 +12,7 @@ Needs elasticd[lm]. Nothing is asserted; the exit code is 0 when it measured.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import random
 import signal
@@ -108,6 +109,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--mib", type=int, default=300, help="of the big base")
     options = parser.parse_args()
+    if importlib.util.find_spec("mlx_lm") is None:
+        print("not measured: needs elasticd[lm]")
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # daemons must not stay
     seconds: dict[str, list[float]] = {"small": [], "big": []}
     stored: dict[str, int] = {}

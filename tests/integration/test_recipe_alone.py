@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def run(folder: Path, **changed: object) -> str:
     job_file = tinylm.write_job(folder, lora)
     done = subprocess.run(
         [sys.executable, "-m", "elasticd.recipes", job_file],
-        capture_output=True, text=True, timeout=200,
+        capture_output=True, text=True, timeout=200, env={**os.environ, "HF_HOME": str(folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -62,3 +63,15 @@ def test_a_gradient_is_clipped(tmp_path: Path) -> None:
     assert isinstance(found, dict)
     added: Any = [mx.abs(array).max() for name, array in found.items() if name.endswith("_b")]
     assert 0 < mx.stack(added).max() < 1e-9
+
+
+def test_a_model_by_name_is_trained(tmp_path: Path) -> None:
+    """From a stand-in for the hub's cache; the adapters say the name."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    repo = tmp_path / "hub" / "models--org--tiny"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text("0" * 40)
+    tinylm.write_model(repo / "snapshots" / ("0" * 40))
+    run(tmp_path, model="org/tiny", val_batches=0)
+    said = json.loads((tmp_path / "output" / "adapter_config.json").read_text())
+    assert said["model"] == "org/tiny"

@@ -82,6 +82,21 @@ def test_a_table_says_the_same_as_a_file(folder: Path) -> None:
     assert spec.recipe is not None and spec.recipe.config.learning_rate == 1e-4
 
 
+def test_a_name_of_the_hub_is_no_folder(folder: Path) -> None:
+    """Unless there is such a folder."""
+    pytest.importorskip("yaml")
+    spec = load(LORA.replace("model: model", "model: org/name-4bit@main"))
+    assert spec.recipe is not None
+    assert spec.recipe.config.model == "hub:org/name-4bit@main"
+    assert spec.recipe.inside == ("data",) and spec.recipe.needed == ("data/train.jsonl",)
+    assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    Path("org/name").mkdir(parents=True)
+    Path("org/name/config.json").write_text("{}")
+    spec = load(LORA.replace("model: model", "model: org/name"))
+    assert spec.recipe is not None and spec.recipe.config.model == "org/name"
+    assert spec.recipe.inside == ("org/name", "data")
+
+
 def test_accumulated_parts_are_one_step(folder: Path) -> None:
     pytest.importorskip("yaml")
     spec = load(LORA + "grad_accumulation_steps: 4\nsteps_per_eval: 10\n")
@@ -129,7 +144,9 @@ def test_wrong_lines_are_named(folder: Path, line: str, error: str) -> None:
     [
         (("rank: 4", "alpha: 4"), "lora.yaml:10: recipe.config.lora_parameters.alpha: unknown"),
         (("train: true", "train: false"), "lora.yaml:3: recipe.config.train: false is not"),
-        (("model: model", "model: org/name"), "lora.yaml:2: recipe.config.model: there is no "),
+        (("model: model", "model: name"), "lora.yaml:2: recipe.config.model: there is no "),
+        (("model: model", "model: a/b/c"), "lora.yaml:2: recipe.config.model: there is no "),
+        (("model: model", "model: 'hub:name'"), "lora.yaml:2: recipe.config.model: must be hub:OW"),
         (("model: model", "data: data"), "lora.yaml:1: recipe.config.model: is missing"),
         (("iters: 20", "iters: 0"), "lora.yaml:5: recipe.config.iters: must be at least 1, not 0"),
     ],
