@@ -52,7 +52,7 @@ class Errands:
         key, copies = checkpoint.key, checkpoint.copies
         pull = PullShards(
             self.job, checkpoint.generation, key.lineage, key.step, key.stamp, key.count,
-            checkpoint.said.digest, copies.table(), copies.listed(),
+            checkpoint.said.digest, copies.table(), copies.listed(), self._is_last(checkpoint),
         )  # fmt: skip
         missing = self.replicas.wanted(checkpoint) - self.replicas.held(checkpoint)
         for node in self.replicas.able(checkpoint)[:missing]:
@@ -65,7 +65,7 @@ class Errands:
         wanted, lasting = replicas.wanted(checkpoint), replicas.lasting(checkpoint)
         if manifest is None or not checkpoint.stands(wanted, lasting):
             parent = self.descent.parents.get(checkpoint.lineage)
-            last = self.descent.stops_at(checkpoint.step)
+            last = self._is_last(checkpoint)
             writers = self.descent.stayed.get(checkpoint.generation, frozenset())
             made = manifest or checkpoint.made(
                 self.job, self.spec, parent, self.ctx.wall, last, writers
@@ -75,6 +75,10 @@ class Errands:
         for node in replicas.view.members:
             if checkpoint.can_store(node) and checkpoint.filing.ask(node, self.ctx.now):
                 self.ctx.send(node, ManifestStore(self.job, manifest))
+
+    def _is_last(self, checkpoint: Checkpoint) -> bool:
+        """Whether the script has asked to stop there, as far as is known."""
+        return checkpoint.said.last or self.descent.stops_at(checkpoint.step)
 
     # --- what comes of it -------------------------------------------------------------------------
 

@@ -51,11 +51,14 @@ class Testimony:
     refused: set[NodeId] = field(default_factory=set)
     """Writers whose word does not count: their state is not the others'."""
     measured: Measured = Measured()
+    last: bool = False
+    """The script has asked to stop there, as a writer says."""
 
     def take(self, node: NodeId, written: ShardsWritten, now: float) -> None:
         self.digest = self.digest or written.digest
         self.check = self.check or written.check
         self.measured = self.measured.beside(written)
+        self.last = self.last or written.last
         if written.check:
             self.words[node], self.heard_at[node] = written, now
 

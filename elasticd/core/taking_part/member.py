@@ -242,7 +242,7 @@ class Member:
     def _pull(self, pull: PullShards) -> None:
         report = ShardsWritten(
             self.record.id, pull.generation, pull.lineage, pull.step, pull.stamp, pull.count,
-            pull.shards, pull.digest, 0.0, 0.0,
+            pull.shards, pull.digest, 0.0, 0.0, last=pull.last,
         )  # fmt: skip
         effect = FetchShards(
             self.record.id, pull.step, pull.stamp, pull.count, pull.shards, pull.sources, report

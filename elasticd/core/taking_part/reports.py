@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from elasticd.checkpoints.manifest import Stored
@@ -156,7 +156,10 @@ class Reports:
 
     def wrote(self, written: ShardsWritten) -> None:
         """Shards are durable here; of the same ones nothing else is any more."""
-        for told in self.told.wrote(written, self.world):
+        world = self.world
+        if world is not None and (world.lineage, world.last) == (written.lineage, written.step):
+            written = replace(written, last=True)
+        for told in self.told.wrote(written, world):
             self.tell(told)
 
     def shows(self, own: Digest) -> None:

@@ -62,6 +62,8 @@ class ShardsWritten:
     parts: tuple[tuple[str, str], ...] = ()
     """Where the script tracks anything: of the model and of each such thing, its name and the
     beginning of its digest, as the sender has it itself."""
+    last: bool = False
+    """The script has asked to stop there: who makes the manifest may not know that world."""
 
     def own(self) -> Digest | None:
         """What it says of the sender's own state."""
@@ -143,6 +145,8 @@ class PullShards:
     digest: str
     shards: tuple[tuple[int, int, str], ...]
     sources: tuple[tuple[NodeId, ...], ...]
+    last: bool = False
+    """As in :class:`ShardsWritten`."""
 
     def undone(self, reason: str) -> ShardsFailed:
         """The answer of a node that may do it another time."""

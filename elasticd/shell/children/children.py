@@ -333,8 +333,7 @@ class Children:
         elif isinstance(word, ReducerWarm) and (why := one.claim_port(self.hosts)):
             self.kill(e.KillChild(one.id, why))
         elif isinstance(word, ReducerWarm):
-            host = f"{self.hosts[0]}:{one.port}"
-            self._post(e.ReducerReady(one.id, host, word.proves, word.walks))
+            self._post(one.warm(self.hosts[0], word))
         else:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.children import ReducerWarm
 from elasticd.core.words.records import World
 from elasticd.errors import OperationError
 from elasticd.shell.children.awake import Assertion, Awake
@@ -80,6 +81,10 @@ class RunningChild:
         except OperationError as error:
             return str(error)
         return ""
+
+    def warm(self, host: str, word: ReducerWarm) -> e.ReducerReady:
+        """What its daemon is told of a reducer that has a port."""
+        return e.ReducerReady(self.id, f"{host}:{self.port}", word.proves, word.walks)
 
     def stay_awake(self, awake: Awake) -> None:
         """No machine is to fall asleep under a trainer, be it a spare that may take over."""

@@ -62,15 +62,17 @@ class Desk:
         digest: str = "0" * 64,
         rows: str = "0",
         check: str = "",
+        last: bool = False,
     ) -> None:
         """``rows``: what the shards' digests begin with. With a ``check`` they are the node's own,
-        not copies."""
+        not copies. ``last``: the script stops there."""
         table = tuple((index, 100, f"{rows}{index:063x}") for index in indices)
         self.made.on_shards(
             node,
             ShardsWritten(
                 *(JOB, generation, lineage, step, STAMP, count, table, digest, 0.1, 0.2),
                 check=check,
+                last=last,
             ),
         )
         self.made.advance()

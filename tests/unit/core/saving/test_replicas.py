@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.words import effects as e
 from elasticd.core.words.records import View
 from elasticd.core.words.shards import (
     ManifestStore,
@@ -71,6 +72,17 @@ def test_who_is_to_copy_is_not_asked_again_when_it_tells_once_more_what_it_has_w
     assert desk.asked(PullShards) == [B]
     desk.wrote(B, 0, 1, 2, count=3)
     assert desk.asked(ManifestStore) == [A, B]
+
+
+def test_a_leader_that_knows_no_world_hears_that_the_script_stops_there() -> None:
+    """Whoever knew it has lost its journal, say; all that is left are shards."""
+    desk = Desk()
+    desk.wrote(A, 0, 1, check=OWN, last=True)
+    (pull,) = (f.message for f in desk.ctx.effects if isinstance(f, e.Send))
+    assert isinstance(pull, PullShards) and pull.last, "and so does who copies them"
+    desk.wrote(B, 0, 1, last=True)
+    made = desk.made.open
+    assert [one.manifest is not None and one.manifest.last for one in made.values()] == [True]
 
 
 def test_what_a_full_disk_refuses_is_copied_elsewhere() -> None:

@@ -56,6 +56,15 @@ def test_a_leader_hears_how_the_member_is_and_what_was_written(reports: Reports)
     assert [message for _, message in rest] == [FULL, COPIED]
 
 
+def test_a_leader_hears_of_shards_that_are_those_of_the_last_step(reports: Reports) -> None:
+    reports.enter(replace(WORLD, last=COPIED.step, lineage=COPIED.lineage))
+    reports.follow(EPOCH, trains=True)
+    told(reports)
+    for written in (COPIED, replace(COPIED, lineage=Lineage("o")), replace(COPIED, step=7)):
+        reports.wrote(written)
+    assert [message.last for _, message in told(reports)] == [True, False, False]
+
+
 def test_the_next_leader_hears_how_far_a_trainer_is_that_trains(reports: Reports) -> None:
     reports.enter(WORLD)
     reports.trains(at(4))
