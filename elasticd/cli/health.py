@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,12 @@ from elasticd.cli.daemons import DAEMON_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
+from elasticd.client.client import Client
 from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.recall import without_promises
+from elasticd.core.words.requests import ShowStatus
 from elasticd.counting import counted
-from elasticd.errors import OperationError, UsageError
+from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.pasting import of_home
 from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.ownhome import refuse_open
@@ -55,7 +58,8 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
 
     It checks all that its daemon checks when it starts: settings, certificate, address. If the
     daemon doesn't run since the disk refused, that is said too, with when and where. So is whether
-    it listens on all networks of this machine. It needs no daemon and changes nothing. Of a local
+    it listens on all networks of this machine. A daemon that runs is asked whether macOS lets it
+    reach its neighbours. It needs no daemon and changes nothing. Of a local
     cluster's home all nodes are looked at. Each finding says where, the cause and the cure.
 
     Exit code: 0 if nothing is wrong, 1 if something is.
@@ -68,7 +72,11 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
     options = common(context, home, json)
     homes = _homes(options.home)
     found = [
-        (folder, examine(folder, running=_runs(folder), start=_start(folder))) for folder in homes
+        (
+            folder,
+            [*examine(folder, running=_runs(folder), start=_start(folder)), *_of_daemon(folder)],
+        )
+        for folder in homes
     ]
     wrong = sum(each.wrong for _, findings in found for each in findings)
     if options.json:
@@ -86,6 +94,26 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
                 say(f"       {each.cure}.")
     if wrong:
         raise typer.Exit(1)
+
+
+def _of_daemon(home: Path) -> list[HomeFinding]:
+    """What only the daemon of that home sees, if one runs and answers."""
+    if not _runs(home):
+        return []
+    try:
+        return walled(home, Client(home).request(ShowStatus(ended=0)))
+    except ElasticdError:
+        return []
+
+
+def walled(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
+    """Where this machine itself refuses its daemon's connections (docs/protocols.md, status)."""
+    found = []
+    for told in status.get("walled") or ():
+        address, why, cure = str(told).split(": ", 2)
+        cause = f"its daemon finds no route to {address}: {why}"
+        found.append(HomeFinding(home / SOCKET_NAME, cause, cure[:1].upper() + cure[1:]))
+    return found
 
 
 def _told(finding: HomeFinding) -> dict[str, Any]:

@@ -110,6 +110,8 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         for left in node.get("unfit") or ():
             why = f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"
             say("\n".join(_wrapped("", why, "  ")))
+    for told in status.get("walled") or ():
+        say("\n".join(_wrapped("", f"no route to {told}", "  ")))
 
 
 def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str | None:

@@ -184,7 +184,7 @@ class Daemon:
             events,
             neighbours,
             self._talk.infos,
-            self._talk.peers.paths_of,
+            self._talk.peers,
             self._post,
             self._ending.ask,
             partial(self._ending.ask, again=True),

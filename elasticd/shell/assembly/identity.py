@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from pathlib import Path
 
 import psutil
@@ -12,6 +11,7 @@ import psutil
 from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
+from elasticd.shell.assembly.chip import chip
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.hello import Identity
@@ -67,10 +67,9 @@ def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, 
 
 
 def in_lists(settings: NodeConfig) -> NodeInfo:
-    chip = platform.processor() or platform.machine()
     memory = psutil.virtual_memory().total
     own = settings.addresses
-    return NodeInfo(own[0], os.getpid(), chip, memory, __version__, addresses=own)
+    return NodeInfo(own[0], os.getpid(), chip(), memory, __version__, addresses=own)
 
 
 def write(home: Path, settings: NodeConfig) -> None:

@@ -21,8 +21,9 @@ from elasticd.shell.children.server import Launch
 
 _SOCKET_BYTES = len("/pymp-XXXXXXXX/listener-XXXXXXXX")
 """What ``multiprocessing`` adds for its sockets."""
-_MOST_BYTES = 107
-"""Of a socket's path on Linux."""
+_MOST_BYTES = {"darwin": 103}
+_USUAL_MOST_BYTES = 107
+"""Of a socket's path, on Linux."""
 
 
 def trainer(
@@ -88,17 +89,17 @@ def temporary_folder(
 ) -> str:
     """TMPDIR of a child; empty: it has none.
 
-    On Linux it is the node's ``cache``, for MLX's compiled kernels. Python puts sockets into it:
-    where its path is too long for that, it goes by a short link. macOS makes a short one for each
-    user.
+    On Linux it is the node's ``cache``, for MLX's compiled kernels. macOS makes one for each user.
+    Python puts sockets into it: where its path is too long for that, it goes by a short link.
     """
-    if platform == "darwin":
-        return own
-    path = os.fsencode(cache.absolute())
-    if len(path) + _SOCKET_BYTES <= _MOST_BYTES:
-        return str(cache)
+    if platform == "darwin" and not own:
+        return ""
+    folder = Path(own) if platform == "darwin" else cache
+    path = os.fsencode(folder.absolute())
+    if len(path) + _SOCKET_BYTES <= _MOST_BYTES.get(platform, _USUAL_MOST_BYTES):
+        return str(folder)
     name = f"elasticd-{os.getuid()}-{hashlib.sha256(path).hexdigest()[:12]}"
-    return str(_link(short / name, cache.absolute()) or cache)
+    return str(_link(short / name, folder.absolute()) or folder)
 
 
 def _link(link: Path, to: Path) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,8 @@ import psutil
 
 LEAST_LEFT = 0.04
 """Of the whole; with less, memory is about to run out."""
-_CRITICAL_LEVEL = 4
-"""Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4."""
+_WARNING_LEVEL = 2
+"""Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4. At 4 it kills already."""
 _UNLIMITED_BYTES = 1 << 60
 """Version 1 of memory cgroups writes no limit as a number about as large as can be."""
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
@@ -28,13 +28,16 @@ class LowMemory:
     left_bytes: int
 
 
-def pressure(groups: Iterable[Path]) -> LowMemory | None:
-    """Why memory is about to run out, on the machine or in one of these cgroups, if it is."""
+def pressure(
+    groups: Iterable[Path], platform: str = sys.platform, level_of: Callable[[], int] | None = None
+) -> LowMemory | None:
+    """Why memory is about to run out, on the machine or in one of these cgroups, if it is.
+    ``level_of`` asks macOS."""
     machine = psutil.virtual_memory()
-    if sys.platform == "darwin":
-        level = _macos_level()
+    if platform == "darwin":
+        level = (level_of or _macos_level)()
         text = f"macOS reports memory pressure {level} of 4"
-        return LowMemory(text, machine.available) if level >= _CRITICAL_LEVEL else None
+        return LowMemory(text, machine.available) if level >= _WARNING_LEVEL else None
     found = [_shortage(machine.available, machine.total, "memory")]
     for one in {one for group in groups for one in _with_parents(group)}:
         if (room := left(one)) is not None:

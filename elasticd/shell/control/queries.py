@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from elasticd.core.jobs.status import job_settings, jobs_without
 from elasticd.core.node import Node
@@ -28,6 +28,13 @@ from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId
 
 
+class Ways(Protocol):
+    """How this daemon reaches others."""
+
+    def paths_of(self, node: NodeId) -> Sequence[Path]: ...
+    def walled(self) -> Sequence[str]: ...
+
+
 class Queries:
     """One handler for each request of the command line."""
 
@@ -39,7 +46,7 @@ class Queries:
         events: EventLog,
         neighbours: Neighbours,
         infos: Mapping[NodeId, NodeInfo],
-        paths_of: Callable[[NodeId], Sequence[Path]],
+        ways: Ways,
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
         restart: Callable[[], None],
@@ -55,7 +62,7 @@ class Queries:
         self._listing = JobListing(node, events, self._events)
         self._neighbours = neighbours
         self._infos = infos
-        self._paths_of = paths_of
+        self._ways = ways
         self._post = post
         self._shut_down, self._restart = shut_down, restart
         self._stalls = stalls
@@ -122,6 +129,7 @@ class Queries:
             ],
             "jobs": jobs,
             "loop": {"node": node.me, **self._stalls.plain()},
+            "walled": list(self._ways.walled()),
         }
 
     def names(self) -> Names:
@@ -150,7 +158,7 @@ class Queries:
                 "round_trip_seconds": round(path.round_trip_seconds, 6),
                 "bytes_per_second": round(path.bytes_per_second),
             }
-            for path in self._paths_of(name)
+            for path in self._ways.paths_of(name)
         ]
 
     async def events(self, request: r.ReadEvents, stream: Stream) -> None:

@@ -29,6 +29,7 @@ from elasticd.shell.network.hello import (
 from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
+from elasticd.shell.network.wall import CURE
 from elasticd.shell.network.wires import PeerRun, Wire
 from elasticd.trust.names import Issued
 
@@ -205,8 +206,10 @@ class Dialler:
         address = dial.address
         dial.anew.clear()  # what is shown from now on is as new as can be
         shown = self.gate.credentials.own
+        began = asyncio.get_running_loop().time()
         try:
             reader, writer = await transfer.connect(address, self.gate.credentials)
+            self.gate.wall.passed(address)
             try:
                 return Answered(await self._greeted(reader, writer, shown), reader, writer)
             except BaseException:
@@ -220,12 +223,12 @@ class Dialler:
             self.gate.refuse(address, error)
             raise
         except OSError as error:
-            if error.errno == errno.EHOSTUNREACH:
-                self.gate.complain(
-                    address,
-                    "no route to it; on macOS also what a missing permission for the local network"
-                    " looks like, in which case the fault is here and not there",
-                )
+            if error.errno != errno.EHOSTUNREACH:
+                self.gate.wall.passed(address)
+                raise
+            seconds = asyncio.get_running_loop().time() - began
+            is_here = self.gate.wall.met(address, seconds)
+            self.gate.complain(address, f"no route to it: {CURE}" if is_here else "no route to it")
             raise
 
     async def _greeted(

@@ -13,6 +13,7 @@ from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials, shown_by
 from elasticd.shell.network.hello import Hello, Identity, Refused
+from elasticd.shell.network.wall import Wall
 from elasticd.trust import renewal
 from elasticd.trust.names import Issued
 from elasticd.trust.renewal import Renewal
@@ -40,6 +41,7 @@ class Gate:
     credentials: Credentials
     refusals: Refusals = field(default_factory=Refusals)
     complain: Complaints = field(default_factory=lambda: Complaints("peers"))
+    wall: Wall = field(default_factory=Wall)
     _shunned: dict[NodeId, str] = field(default_factory=dict)
     """Nodes whose link is cut on purpose, and where each was reached last."""
 

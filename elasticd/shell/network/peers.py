@@ -198,6 +198,10 @@ class Peers:
         peer = self._table.announced(node)
         return peer.paths() if peer is not None else ()
 
+    def walled(self) -> Sequence[str]:
+        """To which addresses this machine itself lets nothing out, each with the cure."""
+        return self._gate.wall.told()
+
     def shun(self, node: NodeId) -> None:
         """Neither connect to a node nor let it connect, as if the link were cut.
 

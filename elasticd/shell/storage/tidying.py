@@ -22,6 +22,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
 from elasticd.shell.clock import monotonic_seconds, unix_seconds
+from elasticd.shell.storage import backups, ownlog
 from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes
 from elasticd.types import JobId
@@ -60,10 +61,18 @@ class Tidying:
 
     async def rounds(self) -> None:
         """For ever."""
+        await asyncio.to_thread(backups.leave_out, self._home)
         await asyncio.sleep(FIRST_SECONDS)
         while True:
+            await asyncio.to_thread(self._rotate_own_log)
             await self.tidy()
             await asyncio.sleep(ROUND_SECONDS)
+
+    def _rotate_own_log(self) -> None:
+        try:
+            ownlog.rotate(self._home)
+        except OSError as error:
+            log.warning("this daemon's log is not rotated", reason=str(error))
 
     async def tidy(self) -> None:
         """Remove what is beyond the rules now."""

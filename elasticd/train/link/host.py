@@ -31,7 +31,7 @@ def main() -> NoReturn:
     clone = _own_folder(link)  # locked while this process lives
     # Only now: MLX takes a while to load, and the daemon should know this process by then.
     from elasticd.train.link.daemonseat import DaemonSeat
-    from elasticd.train.steps import randomness
+    from elasticd.train.steps import randomness, relief
     from elasticd.train.steps.seat import HOST
 
     extra = link.settings.extra
@@ -40,6 +40,7 @@ def main() -> NoReturn:
     if extra.get("spare") == "interpreter":
         seat.await_run()
     HOST.prepare(seat)
+    relief.begin()
     randomness.seed_script(seat.spec.train.seed)
     if seat.spec.recipe is None:
         script = clone.folder / extra["entrypoint"]

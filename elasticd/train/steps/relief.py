@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+from collections.abc import Callable
 
 import mlx.core as mx
 import psutil
@@ -12,7 +14,11 @@ from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.train.steps import recompute
 
 _CACHE_BYTES = 64 << 20
-"""What MLX may keep of freed memory once memory was short."""
+"""What MLX may keep of freed memory once memory was short, and while a trainer waits."""
+_CACHES = 2
+"""The caches of all trainers of a machine may have one part in so many of its memory. (MLX on Metal
+would keep up to 95 % of it, in each process.)"""
+_TRAINER = "elasticd.train"
 
 
 class TrainerRelief:
@@ -24,6 +30,7 @@ class TrainerRelief:
 
     def apply(self, level: int) -> None:
         """Do what ``level`` asks for and lower ones did not, and no more what it doesn't."""
+        _CACHE.enter()
         if level > self.level:
             trim()
         elif level == 0 < self.level:
@@ -41,8 +48,22 @@ class _Cache:
     def __init__(self) -> None:
         self._usual_bytes: int | None = None
         """Its limit before it was lowered; None: it wasn't."""
+        self._later_bytes: int | None = None
+        """Its limit in a world, until it has come to one."""
+
+    def wait(self, later_bytes: int) -> None:
+        """Keep little until :meth:`enter`, and then no more than that."""
+        mx.set_cache_limit(_CACHE_BYTES)
+        self._later_bytes = later_bytes
+
+    def enter(self) -> None:
+        """There is work to do. What the script has set itself meanwhile counts."""
+        later, self._later_bytes = self._later_bytes, None
+        if later is not None and (before := int(mx.set_cache_limit(later))) != _CACHE_BYTES:
+            mx.set_cache_limit(before)
 
     def trim(self) -> None:
+        self.enter()
         before = int(mx.set_cache_limit(_CACHE_BYTES))
         if before != _CACHE_BYTES:
             self._usual_bytes = before
@@ -54,6 +75,34 @@ class _Cache:
 
 
 _CACHE = _Cache()
+
+
+def begin(
+    metal: bool | None = None,
+    total_bytes: int | None = None,
+    trainers: Callable[[], int] | None = None,
+) -> None:
+    """Before the script runs: a spare keeps nearly nothing, a trainer in a world its share of this
+    machine's memory. Only Metal's cache is as large as the machine; others are left as they are.
+
+    Args:
+        metal: whether MLX computes with it.
+        total_bytes: of the machine's memory.
+        trainers: counts those of the machine.
+    """
+    if mx.metal.is_available() if metal is None else metal:
+        total = psutil.virtual_memory().total if total_bytes is None else total_bytes
+        _CACHE.wait(int(total) // _CACHES // max(1, (trainers or _trainers)()))
+
+
+def _trainers() -> int:
+    """How many this machine has, ours and spares among them. Those of other accounts can't be seen
+    on a Mac."""
+    found = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found += _TRAINER in process.cmdline()
+    return found
 
 
 def trim() -> None:

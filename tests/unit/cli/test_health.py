@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ import pytest
 from elasticd import archive
 from elasticd.cli.clusterhome import free_port
 from elasticd.cli.daemons import DAEMON
-from elasticd.cli.health import _start
+from elasticd.cli.health import _start, walled
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
+from elasticd.shell.network.wall import Wall
 from elasticd.shell.storage import diskend, founding, issuing, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FOLDERS
@@ -419,3 +421,13 @@ def test_another_account_is_told_whom_to_be(home: Path) -> None:
     assert f"doctor --home {home}" in found.cure
     for me in (owner, 0):
         assert [f.path.name for f in examine(home, running=False, start="", me=me)] == ["journal"]
+
+
+def test_what_a_daemon_says_of_a_mac_that_lets_nothing_out(home: Path) -> None:
+    assert walled(home, {}) == walled(home, {"walled": []}) == []
+    wall = Wall("darwin", lambda: [IPv4Network("10.0.0.0/24")])
+    wall.met("10.0.0.2:7070", 0.001)
+    (found,) = walled(home, {"walled": list(wall.told())})
+    assert found.wrong and found.cause.startswith("its daemon finds no route to 10.0.0.2:7070: ")
+    assert found.cause.endswith("though it is in its own network")
+    assert found.cure.startswith("Allow elasticd in System Settings")

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from elasticd.cli import output, watch
+from elasticd.shell.network.wall import CURE
 
 
 def test_the_bar_shows_where_the_job_is(status: dict[str, Any]) -> None:
@@ -33,6 +34,17 @@ def test_a_terminal_gets_the_same_table(
     coloured = capfd.readouterr().out
     assert "\x1b[32malive" in coloured
     assert "127.0.0.1:7070" in coloured
+
+
+def test_where_a_machine_lets_nothing_out_it_says_so_below_its_nodes(
+    capfd: pytest.CaptureFixture[str], status: dict[str, Any]
+) -> None:
+    output.print_nodes(status)
+    assert "no route to" not in capfd.readouterr().out
+    output.print_nodes(status | {"walled": [f"10.0.0.2:7070: {CURE}"]})
+    printed = " ".join(capfd.readouterr().out.split())
+    assert "no route to 10.0.0.2:7070: this Mac lets nothing out to it" in printed
+    assert "Local Network" in printed
 
 
 @pytest.mark.parametrize(

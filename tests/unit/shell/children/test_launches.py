@@ -63,6 +63,14 @@ def test_what_is_in_the_way_is_not_followed(long: Path, tmp_path: Path) -> None:
     assert temporary_folder(long, "linux", tmp_path / "absent") == str(long)
 
 
+def test_a_long_one_of_a_mac_goes_by_a_link_too(long: Path, tmp_path: Path) -> None:
+    """A socket's path has 103 bytes there (sys/un.h, sun_path)."""
+    given = "/" + "x" * (103 - len("/pymp-XXXXXXXX/listener-XXXXXXXX") - 1)
+    assert temporary_folder(long, "darwin", tmp_path, own=given) == given
+    link = Path(temporary_folder(long, "darwin", tmp_path, own=f"{given}x"))
+    assert link.parent == tmp_path and link.readlink() == Path(f"{given}x")
+
+
 def test_a_mac_has_a_short_one_of_its_own(long: Path) -> None:
     assert temporary_folder(long, "darwin", own="/var/folders/ab/T") == "/var/folders/ab/T"
     assert temporary_folder(long, "darwin", own="") == ""

@@ -17,6 +17,14 @@ V2 = ("memory.current", "memory.max", "")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has cgroups")
 
 
+@pytest.mark.parametrize(("level", "short"), [(0, False), (1, False), (2, True), (4, True)])
+def test_a_mac_says_itself_when_memory_is_short(level: int, short: bool) -> None:
+    """1 normal, 2 warning, 4 critical (XNU, kern_memorystatus_notify.h); 0: it can't be asked."""
+    found = room.pressure([], "darwin", lambda: level)
+    assert (found is not None) == short
+    assert found is None or found.reason == f"macOS reports memory pressure {level} of 4"
+
+
 def group(folder: Path, version: tuple[str, str, str], used: int, limit: str, cache: int) -> Path:
     """A memory cgroup with so many MiB in use, of which ``cache`` are contents of files."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import pytest
 
 from elasticd.train.states.trees import arrays, same_bits
 from elasticd.train.steps.recompute import switch_off, switch_on
-from elasticd.train.steps.relief import TrainerRelief, trim
+from elasticd.train.steps.relief import TrainerRelief, begin, trim
 
 CALLS: list[int] = []
 
@@ -94,6 +95,66 @@ def test_a_model_keeps_its_activations_again_when_relief_is_given_back() -> None
     finally:
         mx.set_cache_limit(usual)
     assert switch_off(model) == 0
+
+
+GIB = 1 << 30
+
+
+def limit_now() -> int:
+    """Of MLX's cache."""
+    found = int(mx.set_cache_limit(0))
+    mx.set_cache_limit(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metal", "trainers", "waiting", "at_work"),
+    [
+        (True, 1, 64 << 20, 32 * GIB),
+        (True, 4, 64 << 20, 8 * GIB),
+        (True, 0, 64 << 20, 32 * GIB),  # they can't be counted
+        (False, 1, 12345678, 12345678),
+    ],
+)
+def test_a_spare_keeps_little_and_a_trainer_its_share(
+    metal: bool, trainers: int, waiting: int, at_work: int
+) -> None:
+    usual = mx.set_cache_limit(12345678)
+    try:
+        begin(metal, 64 * GIB, lambda: trainers)
+        assert limit_now() == waiting
+        relief = TrainerRelief(Net())
+        for level in (0, 0, 1, 0):
+            relief.apply(level)
+            assert limit_now() == (64 << 20 if level else at_work)
+    finally:
+        mx.set_cache_limit(usual)
+
+
+def test_what_the_script_sets_itself_counts() -> None:
+    usual = mx.set_cache_limit(12345678)
+    try:
+        begin(True, 64 * GIB, lambda: 1)
+        mx.set_cache_limit(777777)
+        TrainerRelief(Net()).apply(0)
+        assert limit_now() == 777777
+    finally:
+        mx.set_cache_limit(usual)
+
+
+def test_a_spare_that_gave_its_cache_back_has_little_in_a_world_too() -> None:
+    usual = mx.set_cache_limit(12345678)
+    try:
+        begin(True, 64 * GIB, lambda: 1)
+        trim()
+        relief = TrainerRelief(Net())
+        relief.apply(0)
+        assert limit_now() == 64 << 20
+        relief.apply(1)
+        relief.apply(0)
+        assert limit_now() == 32 * GIB
+    finally:
+        mx.set_cache_limit(usual)
 
 
 def test_what_was_trimmed_before_is_given_back_too() -> None:

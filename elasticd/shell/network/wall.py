@@ -1,0 +1,69 @@
+"""Neighbours to which this machine itself lets nothing out.
+
+macOS answers "no route to host" within milliseconds where a program lacks the permission for the
+local network (Apple's TN3179), and where a firewall refuses. For a peer of another network a router
+may say that. For one of an own network nobody else can: a peer that is off would not answer for
+seconds. So the fault is here, and no peer is to blame.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import psutil
+
+from elasticd.settings.config import split_address
+
+AT_ONCE_SECONDS = 0.1
+"""Nobody who is asked over a cable, and is off, is given up so soon."""
+CURE = (
+    "this Mac lets nothing out to it, though it is in its own network: allow elasticd in System"
+    " Settings > Privacy & Security > Local Network, or run it as a service ('sudo elasticctl"
+    " service install'), which needs no permission; or see to its firewall"
+)
+
+
+def own_networks() -> list[ipaddress.IPv4Network]:
+    """Those in which this machine has an address."""
+    return [
+        ipaddress.IPv4Network(f"{each.address}/{each.netmask}", strict=False)
+        for found in psutil.net_if_addrs().values()
+        for each in found
+        if each.family == socket.AF_INET and each.netmask
+    ]
+
+
+@dataclass(slots=True)
+class Wall:
+    """Addresses at which it was met, until somebody answers there."""
+
+    system: str = sys.platform
+    networks: Callable[[], Iterable[ipaddress.IPv4Network]] = own_networks
+    _at: set[str] = field(default_factory=set)
+
+    def met(self, address: str, seconds: float) -> bool:
+        """There was no route to ``address`` after so long. Whether that is this machine's doing."""
+        if self.system != "darwin" or seconds > AT_ONCE_SECONDS or not self._is_near(address):
+            self._at.discard(address)
+            return False
+        self._at.add(address)
+        return True
+
+    def passed(self, address: str) -> None:
+        """Somebody was reached there, or failed in another way."""
+        self._at.discard(address)
+
+    def told(self) -> Sequence[str]:
+        """What people are told: the addresses, and then the cure."""
+        return [f"{address}: {CURE}" for address in sorted(self._at)]
+
+    def _is_near(self, address: str) -> bool:
+        try:
+            host = ipaddress.IPv4Address(split_address(address)[0])
+        except ValueError:  # a name: what it stands for is not known here
+            return False
+        return any(host in network for network in self.networks())
