@@ -332,8 +332,7 @@ class Children:
         elif isinstance(word, ReducerWarm) and (why := one.claim_port(self.hosts)):
             self.kill(e.KillChild(one.id, why))
         elif isinstance(word, ReducerWarm):
-            host = f"{self.hosts[0]}:{one.port}"
-            self._post(e.ReducerReady(one.id, host, word.proves, word.walks))
+            self._post(_ready(one, self.hosts[0], word))
         else:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)
@@ -373,3 +372,7 @@ def _close(fds: list[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def _ready(one: RunningChild, host: str, word: ReducerWarm) -> e.ReducerReady:
+    return e.ReducerReady(one.id, f"{host}:{one.port}", word.proves, word.walks)
