@@ -101,11 +101,15 @@ def _cpu_seconds() -> float:
     return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children()))
 
 
+class LongWorld(World):
+    grace_seconds = 3600
+
+
 class Through:
     """Reductions through reducers, by threads that stand for the trainers."""
 
     def __init__(self, folder: str, size: int, reduction: str, walks: bool) -> None:
-        self.world = World(Path(folder), size, reduction, walks=walks)
+        self.world = LongWorld(Path(folder), size, reduction, walks=walks)
         self._size, self._step = size, 0
         shares = regroup.shares(GRAINS, size)
         self._plan = ChunkPlan(GRAINS, tuple(tree.cover(share, GRAINS) for share in shares))

@@ -12,7 +12,8 @@ import mlx.core as mx
 from elasticd.reducer.__main__ import main
 
 left = int(sys.argv[1])
-send: Any = mx.distributed.send
+distributed: Any = mx.distributed
+send = distributed.send
 
 
 def send_or_die(array: mx.array, *args: Any, **kwargs: Any) -> Any:
@@ -25,5 +26,5 @@ def send_or_die(array: mx.array, *args: Any, **kwargs: Any) -> Any:
     return send(array, *args, **kwargs)
 
 
-vars(mx.distributed)["send"] = send_or_die
+distributed.send = send_or_die
 os._exit(main())

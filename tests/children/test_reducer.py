@@ -46,6 +46,9 @@ Vector = NDArray[np.float32]
 class World:
     """Reducers of one generation, brought up as the daemon does it, and their trainers' links."""
 
+    grace_seconds = 60
+    """After so long they end: nobody speaks to them."""
+
     def __init__(
         self,
         folder: Path,
@@ -82,7 +85,8 @@ class World:
                 raise
 
     def _start(self, path: Path, rank: int) -> subprocess.Popen[bytes]:
-        child = {"socket": str(path), "nonce": str(rank), "role": "reducer", "grace_seconds": 60}
+        grace = self.grace_seconds
+        child = {"socket": str(path), "nonce": str(rank), "role": "reducer", "grace_seconds": grace}
         environment = {**os.environ, "ELASTICD_CHILD": json.dumps(child)}
         return subprocess.Popen(
             self.command(rank),
