@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ micro = 2
 [checkpoint]
 every_steps = 4
 """
+DPO_JOB = JOB.replace("tiny-lora", "tiny-dpo").replace('"mlx-lm"', '"dpo"')
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -109,17 +110,30 @@ def completions(count: int, seed: int) -> list[dict[str, str]]:
     ]
 
 
+def preferences(count: int, seed: int) -> list[dict[str, str]]:
+    """Rows whose chosen answers are of other words than the rejected ones."""
+    return [
+        {"prompt": row["prompt"], "chosen": "yes " + row["completion"], "rejected": "no"}
+        for row in completions(count, seed)
+    ]
+
+
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def write_job(folder: Path, lora: str = LORA, job: str = JOB) -> Path:
+def write_job(
+    folder: Path,
+    lora: str = LORA,
+    job: str = JOB,
+    rows: Callable[[int, int], Iterable[Mapping[str, Any]]] = completions,
+) -> Path:
     """A job that fine-tunes such a model; returns its job.toml."""
     write_model(folder / "model")
     for name, count in (("train", 37), ("valid", 9), ("test", 7)):
-        write_rows(folder / "data" / f"{name}.jsonl", completions(count, count))
+        write_rows(folder / "data" / f"{name}.jsonl", rows(count, count))
     (folder / "lora.yaml").write_text(lora)
     (folder / "job.toml").write_text(job)
     return folder / "job.toml"

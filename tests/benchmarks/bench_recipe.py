@@ -121,7 +121,7 @@ def theirs(file: Path, wait: Callable[[], None]) -> None:
     randomness.seed_script(spec.train.seed)
     model, tokenizer = load(config.model, lazy=True)[:2]
     models.prepare(model, config)
-    samples = [(row,) for row in read_rows(Path("data/train.jsonl"), tokenizer, config).rows]
+    samples = read_rows(Path("data/train.jsonl"), tokenizer, config).samples
     stream = RowStream(samples, RowOrder.of(samples, BATCH, spec.train.seed))
 
     def batches(**_: Any) -> Iterator[Any]:
