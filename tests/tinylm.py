@@ -81,17 +81,22 @@ def write_tokenizer(folder: Path) -> None:
     fast.save_pretrained(str(folder))
 
 
-def write_model(folder: Path, seed: int = 0) -> Path:
-    """A model folder as mlx-lm reads it."""
+def write_model(folder: Path, seed: int = 0, bits: int = 0) -> Path:
+    """A model folder as mlx-lm reads it, quantised to so many ``bits`` unless that is 0."""
     import mlx.core as mx
+    import mlx.nn as nn
     from mlx.utils import tree_flatten
     from mlx_lm.models import llama
 
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(folder)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    config: dict[str, Any] = dict(CONFIG)
     mx.random.seed(seed)
-    model = llama.Model(llama.ModelArgs.from_dict(CONFIG))
+    model = llama.Model(llama.ModelArgs.from_dict(config))
+    if bits:
+        config["quantization"] = {"group_size": 32, "bits": bits}
+        nn.quantize(model, **config["quantization"])
+    (folder / "config.json").write_text(json.dumps(config))
     weights: Any = tree_flatten(model.parameters())
     mx.save_safetensors(str(folder / "model.safetensors"), dict(weights))
     return folder

@@ -69,7 +69,7 @@ def go_offline() -> None:
 
 
 @dataclass(frozen=True)
-class Task:
+class Lesson:
     """What a kind of recipe makes of a file, of some of its samples, and of the batch of these."""
 
     read: Callable[[Path], Rows]
@@ -77,15 +77,15 @@ class Task:
     loss: Callable[..., Weighted]
 
 
-def _task(model: Any, tokenizer: Any, config: MlxLm) -> Task:
+def _lesson(model: Any, tokenizer: Any, config: MlxLm) -> Lesson:
     """That of the recipe, for a ``model`` that is ready to be trained."""
     if isinstance(config, Dpo):
-        return Task(
+        return Lesson(
             lambda path: dpo.read_pairs(path, tokenizer, config),
             dpo.collate(config.max_seq_length),
             dpo.preference_loss(dpo.reference_of(model, config), config.beta),
         )
-    return Task(
+    return Lesson(
         lambda path: read_rows(path, tokenizer, config), collate(config.max_seq_length), token_loss
     )
 
@@ -101,13 +101,13 @@ class Training:
         prepare(self._model, config)
         self._base = base_of(self._model, config)
         warm_up(self._model)
-        self._task = _task(self._model, tokenizer, config)
+        self._lesson = _lesson(self._model, tokenizer, config)
         rows = {name: self._read(name) for name in DATA_FILES}
         train = rows["train"]
         assert train is not None
         self._rows = rows
         self._samples: Sequence[Sample] = train.samples
-        self._collate = self._task.collate
+        self._collate = self._lesson.collate
         if config.packing:
             packing.check(self._model)
             each = [row for sample in train.samples for row in sample]
@@ -122,7 +122,7 @@ class Training:
         run = Run(
             model=self._model,
             optimizer=optimizer,
-            loss=self._task.loss,
+            loss=self._lesson.loss,
             data=lambda: RowStream(samples, order),
             collate=self._collate,
             clip_norm=config.clip_norm,
@@ -156,7 +156,7 @@ class Training:
         needed = name == "train" or (name == "test" and self._config.test)
         if (name == "test" or not path.exists()) and not needed:
             return None
-        return self._task.read(path)
+        return self._lesson.read(path)
 
     def _introduce(self) -> None:
         every = sum(a.size for _, a in flat(self._model.parameters()))
@@ -193,18 +193,18 @@ class Training:
             run.log(test_loss=loss)
             if run.is_main:
                 of_tokens = f", perplexity {math.exp(min(loss, 700.0)):.3f}"
-                print(f"test loss {loss:.4f}{of_tokens * (self._task.loss is token_loss)}")
+                print(f"test loss {loss:.4f}{of_tokens * (self._lesson.loss is token_loss)}")
 
     def _measure(self, run: Run, rows: Rows, batches: int) -> float:
         """The mean over the same rows each time. All ranks compute it at once, and
         take main's: other chips may come to other last bits."""
         samples = _some(rows.samples, batches * self._spec.batch.global_)
-        size, task = self._spec.batch.micro, self._task
+        size, lesson = self._spec.batch.micro, self._lesson
 
         def measure() -> float:
             total, weight = 0.0, 0
             for at in range(0, len(samples), size):
-                mean, count, _ = task.loss(self._model, *task.collate(samples[at : at + size]))
+                mean, count, _ = lesson.loss(self._model, *lesson.collate(samples[at : at + size]))
                 mx.eval(mean, count)
                 total, weight = total + mean.item() * count.item(), weight + count.item()
             return total / weight

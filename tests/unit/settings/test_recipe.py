@@ -110,6 +110,15 @@ def test_preferences_have_keys_of_their_own(folder: Path) -> None:
     assert refusal(LORA + "beta: 0.3\n").startswith("lora.yaml:12: recipe.config.beta: unknown key")
 
 
+@pytest.mark.parametrize("name", ["lora", "qlora", "dpo"])
+def test_the_examples_are_jobs(name: str) -> None:
+    pytest.importorskip("yaml")
+    folder = Path(__file__).parents[3] / "elasticd" / "examples" / name
+    spec, packed = archive.of_job(folder / "job.toml")
+    assert spec.recipe is not None and spec.recipe.config.model.startswith("hub:mlx-community/")
+    assert all(archive.holds(packed.data, f"data/{file}.jsonl") for file in ("train", "valid"))
+
+
 def test_accumulated_parts_are_one_step(folder: Path) -> None:
     pytest.importorskip("yaml")
     spec = load(LORA + "grad_accumulation_steps: 4\nsteps_per_eval: 10\n")
