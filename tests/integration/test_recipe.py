@@ -37,7 +37,7 @@ WRITTEN = ["0000040_adapters.safetensors", "0000080_adapters.safetensors"]
 WRITTEN += ["adapter_config.json", "adapters.safetensors", "best_adapters.safetensors"]
 
 
-@pytest.mark.parametrize("kind", ["mlx-lm", "dpo"])
+@pytest.mark.parametrize("kind", ["mlx-lm", pytest.param("dpo", marks=pytest.mark.deep)])
 def test_kills_change_no_bit_of_the_adapters(kind: str, cluster: Cluster, tmp_path: Path) -> None:
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
     given = (tinylm.JOB, tinylm.completions)
