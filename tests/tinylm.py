@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ micro = 2
 [checkpoint]
 every_steps = 4
 """
+DPO_JOB = JOB.replace("tiny-lora", "tiny-dpo").replace('"mlx-lm"', '"dpo"')
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -80,17 +81,22 @@ def write_tokenizer(folder: Path) -> None:
     fast.save_pretrained(str(folder))
 
 
-def write_model(folder: Path, seed: int = 0) -> Path:
-    """A model folder as mlx-lm reads it."""
+def write_model(folder: Path, seed: int = 0, bits: int = 0) -> Path:
+    """A model folder as mlx-lm reads it, quantised to so many ``bits`` unless that is 0."""
     import mlx.core as mx
+    import mlx.nn as nn
     from mlx.utils import tree_flatten
     from mlx_lm.models import llama
 
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(folder)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    config: dict[str, Any] = dict(CONFIG)
     mx.random.seed(seed)
-    model = llama.Model(llama.ModelArgs.from_dict(CONFIG))
+    model = llama.Model(llama.ModelArgs.from_dict(config))
+    if bits:
+        config["quantization"] = {"group_size": 32, "bits": bits}
+        nn.quantize(model, **config["quantization"])
+    (folder / "config.json").write_text(json.dumps(config))
     weights: Any = tree_flatten(model.parameters())
     mx.save_safetensors(str(folder / "model.safetensors"), dict(weights))
     return folder
@@ -109,17 +115,30 @@ def completions(count: int, seed: int) -> list[dict[str, str]]:
     ]
 
 
+def preferences(count: int, seed: int) -> list[dict[str, str]]:
+    """Rows whose chosen answers are of other words than the rejected ones."""
+    return [
+        {"prompt": row["prompt"], "chosen": "yes " + row["completion"], "rejected": "no"}
+        for row in completions(count, seed)
+    ]
+
+
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def write_job(folder: Path, lora: str = LORA, job: str = JOB) -> Path:
+def write_job(
+    folder: Path,
+    lora: str = LORA,
+    job: str = JOB,
+    rows: Callable[[int, int], Iterable[Mapping[str, Any]]] = completions,
+) -> Path:
     """A job that fine-tunes such a model; returns its job.toml."""
     write_model(folder / "model")
     for name, count in (("train", 37), ("valid", 9), ("test", 7)):
-        write_rows(folder / "data" / f"{name}.jsonl", completions(count, count))
+        write_rows(folder / "data" / f"{name}.jsonl", rows(count, count))
     (folder / "lora.yaml").write_text(lora)
     (folder / "job.toml").write_text(job)
     return folder / "job.toml"

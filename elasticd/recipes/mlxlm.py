@@ -1,4 +1,4 @@
-"""``[recipe] kind = "mlx-lm"``: LoRA, DoRA and full fine-tuning.
+"""``[recipe] kind = "mlx-lm"``, LoRA, DoRA and full fine-tuning, and what ``"dpo"`` shares with it.
 
 Models, tokenizers, layers and data formats are mlx-lm's; the loop is :class:`elasticd.Run`'s.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,21 @@ import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.errors import UsageError
-from elasticd.recipes import packing
+from elasticd.recipes import dpo, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
 from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
 from elasticd.recipes.rows import (
-    Row,
     RowOrder,
     Rows,
     RowStream,
     Sample,
     collate,
+    length,
     read_rows,
     told,
 )
 from elasticd.settings.job import JobSpec
-from elasticd.settings.recipe import DATA_FILES, MlxLm
+from elasticd.settings.recipe import DATA_FILES, Dpo, MlxLm
 from elasticd.train import Run, Weighted
 from elasticd.train.steps.sampling import Permutation
 
@@ -67,6 +68,28 @@ def go_offline() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What a kind of recipe makes of a file, of some of its samples, and of the batch of these."""
+
+    read: Callable[[Path], Rows]
+    collate: Callable[[Sequence[Sample]], tuple[mx.array, ...]]
+    loss: Callable[..., Weighted]
+
+
+def _lesson(model: Any, tokenizer: Any, config: MlxLm) -> Lesson:
+    """That of the recipe, for a ``model`` that is ready to be trained."""
+    if isinstance(config, Dpo):
+        return Lesson(
+            lambda path: dpo.read_pairs(path, tokenizer, config),
+            dpo.collate(config.max_seq_length),
+            dpo.preference_loss(dpo.reference_of(model, config), config.beta),
+        )
+    return Lesson(
+        lambda path: read_rows(path, tokenizer, config), collate(config.max_seq_length), token_loss
+    )
+
+
 class Training:
     """One run of the recipe, in one process."""
 
@@ -78,14 +101,18 @@ class Training:
         prepare(self._model, config)
         self._base = base_of(self._model, config)
         warm_up(self._model)
-        rows = {name: self._read(name, tokenizer) for name in DATA_FILES}
+        self._lesson = _lesson(self._model, tokenizer, config)
+        rows = {name: self._read(name) for name in DATA_FILES}
         train = rows["train"]
         assert train is not None
         self._rows = rows
-        self._samples: Sequence[Sample] = [(row,) for row in train.rows]
+        self._samples: Sequence[Sample] = train.samples
+        self._collate = self._lesson.collate
         if config.packing:
             packing.check(self._model)
-            self._samples = packing.pack(train.rows, config.max_seq_length, spec.train.seed)
+            each = [row for sample in train.samples for row in sample]
+            self._samples = packing.pack(each, config.max_seq_length, spec.train.seed)
+            self._collate = collate(config.max_seq_length, packed=True)
 
     def run(self) -> None:
         """Run the job's steps, and write what they lead to."""
@@ -95,9 +122,9 @@ class Training:
         run = Run(
             model=self._model,
             optimizer=optimizer,
-            loss=token_loss,
+            loss=self._lesson.loss,
             data=lambda: RowStream(samples, order),
-            collate=collate(config.max_seq_length, packed=config.packing),
+            collate=self._collate,
             clip_norm=config.clip_norm,
             base=self._base,
         )
@@ -110,9 +137,10 @@ class Training:
         for step in run:
             number, last = step.number, step.number == spec.train.steps
             rate = optimizer.learning_rate.item()
-            run.log(learning_rate=rate)
+            run.log(learning_rate=rate, **step.metrics)
             if run.is_main and (last or number % config.steps_per_report == 0):
-                print(f"step {number}: loss {step.loss:.4f}, learning rate {rate:.3e}")
+                more = "".join(f", {name} {value:.4f}" for name, value in step.metrics.items())
+                print(f"step {number}: loss {step.loss:.4f}{more}, learning rate {rate:.3e}")
             if last or number % config.steps_per_eval == 0:
                 self._validate(run, number, folder)
             if number % config.save_every == 0:
@@ -123,12 +151,12 @@ class Training:
         # Whoever has joined for the last step has run no body of it.
         folder.write(ADAPTERS)
 
-    def _read(self, name: str, tokenizer: Any) -> Rows | None:
+    def _read(self, name: str) -> Rows | None:
         path = Path(self._config.data) / f"{name}.jsonl"
         needed = name == "train" or (name == "test" and self._config.test)
         if (name == "test" or not path.exists()) and not needed:
             return None
-        return read_rows(path, tokenizer, self._config)
+        return self._lesson.read(path)
 
     def _introduce(self) -> None:
         every = sum(a.size for _, a in flat(self._model.parameters()))
@@ -164,18 +192,19 @@ class Training:
             loss = self._measure(run, rows, self._config.test_batches)
             run.log(test_loss=loss)
             if run.is_main:
-                print(f"test loss {loss:.4f}, perplexity {math.exp(min(loss, 700.0)):.3f}")
+                of_tokens = f", perplexity {math.exp(min(loss, 700.0)):.3f}"
+                print(f"test loss {loss:.4f}{of_tokens * (self._lesson.loss is token_loss)}")
 
     def _measure(self, run: Run, rows: Rows, batches: int) -> float:
-        """The mean over all tokens of the same rows each time. All ranks compute it at once, and
+        """The mean over the same rows each time. All ranks compute it at once, and
         take main's: other chips may come to other last bits."""
-        samples = [(row,) for row in _some(rows.rows, batches * self._spec.batch.global_)]
-        size, batch = self._spec.batch.micro, collate(self._config.max_seq_length)
+        samples = _some(rows.samples, batches * self._spec.batch.global_)
+        size, lesson = self._spec.batch.micro, self._lesson
 
         def measure() -> float:
             total, weight = 0.0, 0
             for at in range(0, len(samples), size):
-                mean, count, _ = token_loss(self._model, *batch(samples[at : at + size]))
+                mean, count, _ = lesson.loss(self._model, *lesson.collate(samples[at : at + size]))
                 mx.eval(mean, count)
                 total, weight = total + mean.item() * count.item(), weight + count.item()
             return total / weight
@@ -208,9 +237,9 @@ def make_optimizer(config: MlxLm) -> optim.Optimizer:
     return made
 
 
-def _some(rows: Sequence[Row], most: int) -> list[Row]:
+def _some(samples: Sequence[Sample], most: int) -> list[Sample]:
     """At most so many of them (below 0: all), the same each time, the short ones first."""
-    count = len(rows)
+    count = len(samples)
     chosen = Permutation(count, 0, 0)(np.arange(count, dtype=np.uint64))
-    picked = [rows[i] for i in chosen[: most if most >= 0 else count].tolist()]
-    return sorted(picked, key=lambda row: len(row[0]))
+    picked = [samples[i] for i in chosen[: most if most >= 0 else count].tolist()]
+    return sorted(picked, key=length)

@@ -34,12 +34,11 @@ def located(config: MlxLm) -> MlxLm:
     name, _, revision = config.model.removeprefix(HUB).partition("@")
     try:
         from huggingface_hub import constants, snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
     except ImportError as error:
         raise _missing(error) from None
     try:
         folder = snapshot_download(name, revision=revision or None, local_files_only=True)
-    except (LocalEntryNotFoundError, OSError):
+    except (OSError, ValueError):
         wanted = f" --revision {revision}" if revision else ""
         raise UsageError(
             f"the model {name} is neither a folder nor in this node's cache of the hub"

@@ -68,7 +68,8 @@ def apart(model: Any, tokens: mx.array, rows: mx.array) -> Any:
 
 
 def check(model: Any) -> None:
-    """See that a row's output is the same alone and behind two others.
+    """See that a row's output is the same alone and behind two others. Leaves the ``model`` in
+    training mode.
 
     Raises:
         UsageError: it isn't, or the model takes no such mask.
@@ -76,6 +77,7 @@ def check(model: Any) -> None:
     row = mx.array([[5, 6, 7, 8, 9]])
     before = mx.array([[1, 2, 3]]), mx.array([[3, 4, 1]])
     numbers = mx.array([[1] * 3 + [2] * 5])
+    model.eval()
     try:
         alone = model(row)
         packed = [apart(model, mx.concatenate([one, row], 1), numbers)[:, 3:] for one in before]
@@ -84,6 +86,8 @@ def check(model: Any) -> None:
         sees = mx.abs(packed[0] - packed[1]).max().item() > _LIKE / 20 * span.item()
     except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
         raise UsageError(f"packing: this kind of model takes no mask: {error!r}") from None
+    finally:
+        model.train()
     if sees or not fits:
         raise UsageError(
             "packing: rows of this kind of model are not the same behind others: set it to false"

@@ -30,14 +30,15 @@ _SHOWN = 10
 Row = tuple[NDArray[np.int32], int]
 """A row's tokens, and the first of them that is trained."""
 Sample = tuple[Row, ...]
-"""What is computed as one: a row, or several (those that are packed into one sequence)."""
+"""What is computed as one: a row, or several (those that are packed into one sequence, or an answer
+that is preferred and another)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Of one file, those that train something."""
 
-    rows: tuple[Row, ...]
+    samples: tuple[Sample, ...]
     untrained: tuple[int, ...]
     """Lines on which nothing is trained: all is masked, or cut off."""
     cut: int
@@ -50,28 +51,47 @@ def read_rows(path: Path, tokenizer: Any, config: MlxLm) -> Rows:
     Raises:
         UsageError: naming file and line.
     """
+    names = ("mask_prompt", "prompt_feature", "completion_feature", "chat_feature", "text_feature")
+    wanted = {name: getattr(config, name) for name in names}
+    return read(path, config.max_seq_length, lambda first: (tokens_of(first, tokenizer, wanted),))
+
+
+Process = Callable[[dict[str, Any]], tuple[Sequence[int], int]]
+"""Makes tokens of a row, and says which is the first that is trained."""
+
+
+def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any]) -> Process:
+    """By mlx-lm's own code, for rows as the ``first`` is. Raises ValueError: it is of no format."""
+    from mlx_lm.tuner.datasets import create_dataset
+
+    process: Process = create_dataset([first], tokenizer, types.SimpleNamespace(**wanted)).process
+    return process
+
+
+def read(path: Path, longest: int, choose: Callable[[dict[str, Any]], Sequence[Process]]) -> Rows:
+    """Those of a file of JSON lines. ``choose`` says by its first row what makes samples of all.
+
+    Raises:
+        UsageError: naming file and line.
+    """
     lines, rows = _parse(path)
     if not rows:
         raise UsageError(f"{path}: has no rows")
-    from mlx_lm.tuner.datasets import create_dataset
-
-    names = ("mask_prompt", "prompt_feature", "completion_feature", "chat_feature", "text_feature")
-    wanted = types.SimpleNamespace(**{name: getattr(config, name) for name in names})
     try:
-        dataset = create_dataset(rows, tokenizer, wanted)
+        makers = choose(rows[0])
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}:{lines[0]}: {str(error).splitlines()[0]}") from None
-    found: list[Row] = []
+    found: list[Sample] = []
     untrained, cut = [], 0
     for line, row in zip(lines, rows, strict=True):
         try:
-            tokens, offset = dataset.process(row)
+            made = [make(row) for make in makers]
         except Exception as error:  # a template may raise what it likes
             raise UsageError(f"{path}:{line}: this row can't be read: {error!r}") from None
-        cut += len(tokens) > config.max_seq_length
-        kept = np.array(tokens[: config.max_seq_length], np.int32), int(offset)
-        if trained(kept):
-            found.append(kept)
+        cut += any(len(tokens) > longest for tokens, _ in made)
+        sample = tuple((np.array(t[:longest], np.int32), int(offset)) for t, offset in made)
+        if all(map(trained, sample)):
+            found.append(sample)
         else:
             untrained.append(line)
     if not found:

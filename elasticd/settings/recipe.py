@@ -34,7 +34,7 @@ from elasticd.settings.toml_lines import KeyPath
 
 TABLE = ("recipe",)
 CONFIG = ("recipe", "config")
-Kind = Literal["mlx-lm"]
+Kind = Literal["mlx-lm", "dpo"]
 FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
 HUB = "hub:"
@@ -211,6 +211,23 @@ class MlxLm:
     lr_schedule: Schedule | None = field(default=None)
 
 
+@dataclass(frozen=True)
+class Dpo(MlxLm):
+    """Those of preferences: each row has a prompt, a chosen and a rejected answer."""
+
+    beta: float = field(default=0.1, metadata=rule(positive_number(1e6)))
+    """How far the model may go from what it was: the less, the further."""
+    chosen_feature: str = field(default="chosen", metadata=rule(text()))
+    rejected_feature: str = field(default="rejected", metadata=rule(text()))
+    mask_prompt: bool = field(
+        default=True, metadata=rule(_only(True, "of preferences only the answers are trained"))
+    )
+    packing: bool = field(
+        default=False, metadata=rule(_only(False, "pairs of answers are not packed"))
+    )
+
+
+_KINDS: dict[str, type[MlxLm]] = {"mlx-lm": MlxLm, "dpo": Dpo}
 _MOVED: dict[str, tuple[KeyPath, object]] = {
     "iters": (("train", "steps"), 1000),
     "batch_size": (("batch", "global"), 4),
@@ -221,12 +238,11 @@ _ACCUMULATION = "grad_accumulation_steps"
 _COUNTED = ("steps_per_report", "steps_per_eval", "save_every")
 """Numbers of mlx-lm's iterations, of which each makes a part of a step where it accumulates."""
 _PARTS: dict[str, type[Any]] = {"lora_parameters": LoraParameters, "lr_schedule": Schedule}
-_NAMES = [item.name for item in dataclasses.fields(MlxLm)]
 
 
 @dataclass(frozen=True)
 class RecipeSettings:
-    kind: Kind = field(metadata=rule(one_of(Kind, later=("dpo",))))
+    kind: Kind = field(metadata=rule(one_of(Kind)))
     config: MlxLm = field(metadata=rule(lambda value: value))
 
     def to_dict(self) -> dict[str, Any]:
@@ -310,24 +326,25 @@ def build(document: Document) -> RecipeSettings | None:
     if "kind" not in table:
         raise document.error((*TABLE, "kind"), "is missing")
     try:
-        kind = one_of(Kind, later=("dpo",))(table["kind"])
+        kind = str(one_of(Kind)(table["kind"]))
     except Wrong as wrong:
         raise document.error((*TABLE, "kind"), str(wrong)) from None
     if isinstance(table.get("config"), str):
         raise document.error(CONFIG, "must be a table here")
     data: dict[str, Any] = dict(document.table(CONFIG))
-    document.refuse_unknown(CONFIG, (*_NAMES, *_MOVED, _ACCUMULATION))
+    keys = _KINDS[kind]
+    names = [item.name for item in dataclasses.fields(keys)]
+    document.refuse_unknown(CONFIG, (*names, *_MOVED, _ACCUMULATION))
     # What is null in YAML has mlx-lm's own value.
     data = {key: value for key, value in data.items() if value is not None}
     _move(document, data)
     parts = {name: data.pop(name) for name in _PARTS if name in data}
-    config = dataclasses.replace(document, data={"recipe": {"config": data}}).build(MlxLm, CONFIG)
+    config = dataclasses.replace(document, data={"recipe": {"config": data}}).build(keys, CONFIG)
     for name, value in parts.items():
         whole = dataclasses.replace(document, data={"recipe": {"config": {name: _said(value)}}})
         config = dataclasses.replace(config, **{name: whole.build(_PARTS[name], (*CONFIG, name))})
     _check(document, config)
-    assert kind == "mlx-lm"
-    return RecipeSettings("mlx-lm", config)
+    return RecipeSettings("dpo" if kind == "dpo" else "mlx-lm", config)
 
 
 def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> RecipeSettings:

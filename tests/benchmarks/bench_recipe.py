@@ -3,7 +3,9 @@ rank, and nothing else that both do (no validation, no adapters written, nothing
 
 Two processes live all the time and take turns of a few steps, in an order drawn anew each round.
 What a turn took is printed as the median of the ratios of neighbours: seconds, and CPU seconds of
-the whole process. That the losses are the same is tests/integration/test_mlxlm_curve.py's.
+the whole process. mlx-lm compiles its whole step: on Linux the first one builds kernels, which may
+take minutes where the machine is busy. That the losses are the same is
+tests/integration/test_mlxlm_curve.py's.
 
     python tests/benchmarks/bench_recipe.py [--rounds 15] [--steps 4] [--model tiny]
 
@@ -35,7 +37,7 @@ BATCH = 4
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {},
     "small": {
-        "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 768,
+        "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 384,
         "num_attention_heads": 8, "num_key_value_heads": 4,
     },
 }  # fmt: skip
@@ -121,7 +123,7 @@ def theirs(file: Path, wait: Callable[[], None]) -> None:
     randomness.seed_script(spec.train.seed)
     model, tokenizer = load(config.model, lazy=True)[:2]
     models.prepare(model, config)
-    samples = [(row,) for row in read_rows(Path("data/train.jsonl"), tokenizer, config).rows]
+    samples = read_rows(Path("data/train.jsonl"), tokenizer, config).samples
     stream = RowStream(samples, RowOrder.of(samples, BATCH, spec.train.seed))
 
     def batches(**_: Any) -> Iterator[Any]:

@@ -66,8 +66,7 @@ def _theirs(config: MlxLm, seed: int, folder: Path) -> list[float]:
     randomness.seed_script(seed)
     model, tokenizer = load(config.model, lazy=True)[:2]
     models.prepare(model, config)
-    rows = read_rows(Path(config.data) / "train.jsonl", tokenizer, config).rows
-    samples = [(row,) for row in rows]
+    samples = read_rows(Path(config.data) / "train.jsonl", tokenizer, config).samples
     stream = RowStream(samples, RowOrder.of(samples, 4, seed))
 
     def batches(**_: Any) -> Iterator[Any]:

@@ -37,9 +37,13 @@ WRITTEN = ["0000040_adapters.safetensors", "0000080_adapters.safetensors"]
 WRITTEN += ["adapter_config.json", "adapters.safetensors", "best_adapters.safetensors"]
 
 
-def test_kills_change_no_bit_of_the_adapters(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["mlx-lm", pytest.param("dpo", marks=pytest.mark.deep)])
+def test_kills_change_no_bit_of_the_adapters(kind: str, cluster: Cluster, tmp_path: Path) -> None:
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
-    job_file = tinylm.write_job(tmp_path / "tune", LORA)
+    given = (tinylm.JOB, tinylm.completions)
+    if kind == "dpo":
+        given = (tinylm.DPO_JOB, tinylm.preferences)
+    job_file = tinylm.write_job(tmp_path / "tune", LORA, *given)
     job = cluster.client.submit(*prepare(job_file, ["world.max=3"]))
     cluster.wait_step(job, 5)
     assert cluster.kill_trainer(job, 0) is not None

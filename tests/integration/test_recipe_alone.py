@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,13 +18,17 @@ from tests import tinylm
 pytestmark = pytest.mark.process
 
 
-def run(folder: Path, **changed: object) -> str:
-    """Train the tiny job with some keys changed; returns what it prints."""
+def run(folder: Path, dpo: bool = False, **changed: object) -> str:
+    """Train the tiny job, or that of preferences, with some keys changed; returns what it
+    prints."""
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
     yaml = pytest.importorskip("yaml")
     usual = {**yaml.safe_load(tinylm.LORA), "learning_rate": 0.001}  # YAML 1.1 reads 1e-3 as text
     lora = json.dumps({**usual, **changed})
-    job_file = tinylm.write_job(folder, lora)
+    job, rows = (tinylm.JOB, tinylm.completions)
+    if dpo:
+        job, rows = tinylm.DPO_JOB, tinylm.preferences
+    job_file = tinylm.write_job(folder, lora, job, rows)
     done = subprocess.run(
         [sys.executable, "-m", "elasticd.recipes", job_file],
         capture_output=True, text=True, timeout=200, env={**os.environ, "HF_HOME": str(folder)},
@@ -45,7 +50,7 @@ def test_how_often_it_validates_changes_no_bit(tmp_path: Path) -> None:
 
 def test_packed_rows_are_trained(tmp_path: Path) -> None:
     """Each step has seen several times as many of them."""
-    keys = {"max_seq_length": 256, "steps_per_report": 12, "val_batches": -1}
+    keys: dict[str, Any] = {"max_seq_length": 256, "steps_per_report": 12, "val_batches": -1}
     plain, packed = run(tmp_path / "a", **keys), run(tmp_path / "b", packing=True, **keys)
     (count,) = re.findall(r"37 rows are packed into (\d+) sequences", packed)
     assert int(count) < 20
@@ -75,3 +80,12 @@ def test_a_model_by_name_is_trained(tmp_path: Path) -> None:
     run(tmp_path, model="org/tiny", val_batches=0)
     said = json.loads((tmp_path / "output" / "adapter_config.json").read_text())
     assert said["model"] == "org/tiny"
+
+
+def test_of_two_answers_the_chosen_one_is_preferred(tmp_path: Path) -> None:
+    printed = run(tmp_path, dpo=True, steps_per_report=1, val_batches=-1, beta=1.0, test=True)
+    steps = re.findall(r"^step \d+: loss (\S+), accuracy (\S+), margin (\S+),", printed, re.M)
+    losses, accuracies, margins = zip(*(map(float, each) for each in steps), strict=True)
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-3)
+    assert losses[-1] < 0.5 and accuracies[-1] > 0.8 and margins[-1] > 0.3
+    assert "test loss" in printed and "perplexity" not in printed

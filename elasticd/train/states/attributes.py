@@ -17,7 +17,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from elasticd.train.states.holders import MOST_LEAVES, Holder, holders_of, modules_of
+from elasticd.train.states.holders import FROZEN, MOST_LEAVES, Holder, holders_of, modules_of
 from elasticd.train.states.trees import put_together, same_bits, same_float, share, take_apart
 
 ATTRIBUTES = "attributes/"
@@ -41,8 +41,8 @@ class Attributes:
         """What was found when it was looked for changes; holders that give the same again have
         changed nothing."""
         self._changed: set[str] = set()
-        self.changes = 0
-        """How often something was found to have changed, or was put in place."""
+        self.thaws = 0
+        """How often parameters may have been frozen, or not any longer."""
         self._passing: set[str] = set()
         """What forward passes change."""
         self._left_out: set[str] = set()
@@ -99,9 +99,10 @@ class Attributes:
         ``tensors``."""
         for path, holder in self._holders.items():
             values = holder.values()
-            if values is not self._last.get(path):
+            last = self._last.get(path)
+            if values is not last:
                 self._last[path] = values
-                self.changes += 1
+                self.thaws += last is None or last.get(FROZEN) != values.get(FROZEN)
                 self._changed |= _differing({path: self._first[path]}, {path: holder})
         found = {**self._waiting, **self._values(self._changed - self._passing)}
         return {
@@ -158,7 +159,7 @@ class Attributes:
         return found
 
     def _put(self, path: str, value: Any) -> None:
-        self.changes += 1
+        self.thaws += 1
         holder, _, name = path.partition(":")
         if value is _ABSENT:
             self._holders[holder].drop(name)

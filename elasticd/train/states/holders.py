@@ -22,7 +22,7 @@ MOST_LEAVES = 1000
 """What has more is too long to travel with every state."""
 _DEEPEST = 4
 _CHANGE_IN_PLACE = (dict, list, tuple, np.ndarray)
-_FROZEN = "_no_grad"
+FROZEN = "_no_grad"
 """Where a module has the names of those of its parameters that are not trained: a set."""
 _OF_OPTIMIZERS = frozenset(("_initialized", "_state", "_schedulers", "filters"))
 
@@ -102,20 +102,20 @@ class _OfModule:
         same = self._seen is not None and size == self._seen[1] and _same(here, self._seen[0])
         # There are many modules, and they are asked after every step.
         if not same or self._in_place:
-            frozen = frozenset(here.get(_FROZEN, ()))
-            self._seen, self._found = ({**here, _FROZEN: frozen}, size), self._look()
+            frozen = frozenset(here.get(FROZEN, ()))
+            self._seen, self._found = ({**here, FROZEN: frozen}, size), self._look()
             self._in_place = any(isinstance(v, _CHANGE_IN_PLACE) for v in self._found.values())
-            self._found[_FROZEN] = sorted(frozen)
+            self._found[FROZEN] = sorted(frozen)
         return self._found
 
     def _look(self) -> dict[str, Any]:
-        found = {k: v for k, v in vars(self._module).items() if k != _FROZEN and is_plain(v)}
+        found = {k: v for k, v in vars(self._module).items() if k != FROZEN and is_plain(v)}
         # Lists and dicts without an array or a module are no parameters.
         inner = {k: v for k, v in self._module.items() if _is_bare(v) and is_plain(v)}
         return found | inner
 
     def put(self, name: str, value: Any) -> None:
-        setattr(self._module, name, set(value) if name == _FROZEN else value)
+        setattr(self._module, name, set(value) if name == FROZEN else value)
 
     def drop(self, name: str) -> None:
         vars(self._module).pop(name, None)
@@ -128,7 +128,7 @@ class _OfModule:
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """By identity: 1 is not True, and some arrays can't be compared."""
     return one.keys() == other.keys() and all(
-        value is other[name] or (name == _FROZEN and value == other[name])
+        value is other[name] or (name == FROZEN and value == other[name])
         for name, value in one.items()
     )
 

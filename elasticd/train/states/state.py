@@ -358,7 +358,7 @@ class TrainingState:
     def _parameter_paths(
         self, model_paths: tuple[str, ...]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        seen = (model_paths, self.attributes.changes)
+        seen = (model_paths, self.attributes.thaws)
         if self._paths[0] != seen:
             trainable = tuple(arrays(model_tree(self.model, trainable=True)))
             self.base.check(trainable)

@@ -38,7 +38,7 @@ def test_a_model_that_is_in_the_cache_is_found(name: str, cache: Path, config: M
     models.check_model(found)
 
 
-@pytest.mark.parametrize("name", ["hub:org/other", "hub:org/tiny@v2"])
+@pytest.mark.parametrize("name", ["hub:org/other", "hub:org/tiny@v2", "hub:org/no--name"])
 def test_one_that_is_not_is_named_with_the_cure(name: str, cache: Path, config: MlxLm) -> None:
     with pytest.raises(UsageError) as raised:
         models.located(replace(config, model=name))

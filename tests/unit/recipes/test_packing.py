@@ -62,6 +62,21 @@ def test_the_loss_and_its_gradient_are_those_of_the_rows(
         assert mx.allclose(mine, theirs, rtol=1e-3, atol=1e-5).item(), name
 
 
+def test_dropout_is_no_difference(tmp_path: Path) -> None:
+    """As with adapters that are gone on with."""
+    from mlx_lm.tuner.utils import linear_to_lora_layers
+
+    model = made("llama", tmp_path)
+    linear_to_lora_layers(model, 2, {"rank": 4, "scale": 8.0, "dropout": 0.5})
+    adapters = [
+        (name, mx.ones(a.shape)) for name, a in flat(model.parameters()) if "lora_b" in name
+    ]
+    model.load_weights(adapters, strict=False)
+    model.train()
+    packing.check(model)
+    assert model.training
+
+
 def test_a_model_that_can_not_keep_rows_apart_is_refused(tmp_path: Path) -> None:
     """One has a state that goes on from token to token, the other absolute positions."""
     with pytest.raises(UsageError, match="takes no mask"):

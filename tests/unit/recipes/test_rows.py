@@ -40,7 +40,7 @@ def test_rows_are_what_mlx_lm_makes_of_them(
         return
     theirs = load_local_dataset(tmp_path, tokenizer, config)[0]
     tokens, offset = theirs.process(theirs[0])
-    for got, start in read_rows(file, tokenizer, config).rows:
+    for ((got, start),) in read_rows(file, tokenizer, config).samples:
         assert (got.tolist(), start) == (tokens, offset)
     assert (offset > 0) == mask
 
@@ -52,7 +52,7 @@ def test_rows_that_train_nothing_are_left_out_and_named(
     file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS["completions"], long])
     config = replace(config, mask_prompt=True, max_seq_length=30)
     rows = read_rows(file, tokenizer, config)
-    assert len(rows.rows) == 1 and rows.untrained == (2,) and rows.cut == 1
+    assert len(rows.samples) == 1 and rows.untrained == (2,) and rows.cut == 1
     first, second = told("train.jsonl", rows, 30)
     assert "1 rows train nothing" in first and first.endswith("line 2")
     assert "max_seq_length = 30" in second

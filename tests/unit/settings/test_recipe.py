@@ -11,6 +11,7 @@ from elasticd import archive
 from elasticd.errors import ConfigError
 from elasticd.settings import job
 from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import Dpo
 
 JOB = '[job]\nname = "a"\n[recipe]\nkind = "mlx-lm"\nconfig = "lora.yaml"\n'
 LORA = """\
@@ -97,6 +98,27 @@ def test_a_name_of_the_hub_is_no_folder(folder: Path) -> None:
     assert spec.recipe.inside == ("org/name", "data")
 
 
+def test_preferences_have_keys_of_their_own(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    spec = load(LORA + "beta: 0.3\nchosen_feature: good\n", JOB.replace("mlx-lm", "dpo"))
+    assert spec.recipe is not None and isinstance(spec.recipe.config, Dpo)
+    assert (spec.recipe.config.beta, spec.recipe.config.chosen_feature) == (0.3, "good")
+    assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    dpo = JOB.replace("mlx-lm", "dpo")
+    assert refusal(LORA + "packing: true\n", dpo).endswith("pairs of answers are not packed")
+    assert "only the answers are trained" in refusal(LORA + "mask_prompt: false\n", dpo)
+    assert refusal(LORA + "beta: 0.3\n").startswith("lora.yaml:12: recipe.config.beta: unknown key")
+
+
+@pytest.mark.parametrize("name", ["lora", "qlora", "dpo"])
+def test_the_examples_are_jobs(name: str) -> None:
+    pytest.importorskip("yaml")
+    folder = Path(__file__).parents[3] / "elasticd" / "examples" / name
+    spec, packed = archive.of_job(folder / "job.toml")
+    assert spec.recipe is not None and spec.recipe.config.model.startswith("hub:mlx-community/")
+    assert all(archive.holds(packed.data, f"data/{file}.jsonl") for file in ("train", "valid"))
+
+
 def test_accumulated_parts_are_one_step(folder: Path) -> None:
     pytest.importorskip("yaml")
     spec = load(LORA + "grad_accumulation_steps: 4\nsteps_per_eval: 10\n")
@@ -169,7 +191,6 @@ def test_what_is_said_twice_must_be_the_same(folder: Path) -> None:
     [
         (JOB.replace('"a"', '"a"\nentrypoint = "train.py"'), "job.toml:3: job.entrypoint: a job"),
         (JOB.replace("mlx-lm", "mlxlm"), 'job.toml:4: recipe.kind: must be "mlx-lm" or "dpo", not'),
-        (JOB.replace("mlx-lm", "dpo"), 'job.toml:4: recipe.kind: "dpo" is not supported by this'),
         (JOB.replace("lora.yaml", "x.yaml"), 'job.toml:5: recipe.config: there is no "x.yaml"'),
         (JOB.replace("lora.yaml", "../x"), "job.toml:5: recipe.config: must be absolute or inside"),
         (JOB.replace("config", "confg"), 'job.toml:5: recipe.confg: unknown key; did you mean'),

@@ -321,3 +321,32 @@ def test_random_numbers_depend_on_where_we_are_only() -> None:
     assert all(a != b for a, b in zip(first, draw(), strict=True))
     randomness.seed_grain(1, 2, 3)
     assert draw() == first
+
+
+class Counted(nn.Linear):
+    """Keeps a list, which might change in place, and counts who asks what is trained."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.kinds = ["full", "sliding"]
+        self._asked = [0]
+
+    def trainable_parameters(self) -> Any:
+        self._asked[0] += 1
+        return super().trainable_parameters()
+
+
+def test_what_is_trained_is_looked_for_when_that_may_have_changed() -> None:
+    """Large models have many parameters, and there is a state after every step."""
+    model = Counted()
+    state = TrainingState(model, optim.Adam(0.1))
+    state.capture(POINT, 0, 0)
+    asked = model._asked[0]
+    state.update({"weight": mx.ones((2, 2)), "bias": mx.ones((2,))})
+    assert state.capture(POINT, 0, 0).trainable == ("weight", "bias")
+    assert model._asked[0] == asked
+    model.freeze(keys="bias")
+    assert state.capture(POINT, 0, 0).trainable == ("weight",)
+    model.kinds[0] = "other"
+    assert state.capture(POINT, 0, 0).plain["attributes"]
+    assert model._asked[0] == asked + 1
