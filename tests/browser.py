@@ -67,6 +67,6 @@ def wait_for(what: str, true: Callable[[], Any], driver: Any) -> None:
 
 
 def complaints(driver: Any) -> list[str]:
-    """Of the console; that a daemon was away for a moment is none."""
+    """Of the console; that a daemon was away for a moment, or refused something, is none."""
     entries = [entry["message"] for entry in driver.get_log("browser")]
-    return [text for text in entries if "net::ERR_" not in text]
+    return [text for text in entries if "Failed to load resource" not in text]

@@ -105,8 +105,12 @@ async def _end_when_idle(server: uvicorn.Server, live: Live) -> None:
     while not server.should_exit:
         await asyncio.sleep(LOOK_SECONDS)
         now = time.monotonic()
-        idle = not live.pages and now - live.last_visit > IDLE_SECONDS
-        server.should_exit = idle or now - began > LIFE_SECONDS
+        server.should_exit = is_over(live.pages, now - live.last_visit, now - began)
+
+
+def is_over(pages: int, seconds_idle: float, seconds_alive: float) -> bool:
+    """Whether the process is to end: nobody looks any more, or it has run for long."""
+    return (not pages and seconds_idle > IDLE_SECONDS) or seconds_alive > LIFE_SECONDS
 
 
 if __name__ == "__main__":

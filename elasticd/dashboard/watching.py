@@ -48,6 +48,11 @@ class JobWatch:
         self._over.set()
 
     @property
+    def lost(self) -> bool:
+        """It has ended before its job: a daemon that has just begun may not know the job yet."""
+        return self.caught_up.is_set() and not self._thread.is_alive() and not self._tail.ended
+
+    @property
     def taken(self) -> int:
         """So many events are read."""
         return self._taken
@@ -111,7 +116,7 @@ class Watches:
         """That of a job, begun if need be."""
         with self._lock:
             watch = self._found.pop(job, None)
-            if watch is None:
+            if watch is None or watch.lost:
                 watch = JobWatch(self._client, job)
                 watch.start()
             self._found[job] = watch  # the last one now

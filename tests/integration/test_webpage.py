@@ -1,9 +1,10 @@
-"""The web page in a real browser, on a daemon that runs nothing and says hostile things."""
+"""The web page in a real browser: on a cluster that breaks and heals, and with hostile text."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import socket
 import ssl
 import subprocess
@@ -16,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.words.requests import CancelJob
 from elasticd.shell.control.webtoken import make_token, token_of
 from elasticd.shell.storage import papers
+from elasticd.types import JobId
 from tests.browser import browser, complaints, press, rows_of, text_of, wait_for
+from tests.integration.cluster import Cluster
 from tests.members import member
 from tests.unit.cli.conftest import STATUS
 from tests.unit.cli.test_report_pages import COURSE
@@ -35,6 +39,55 @@ def got(url: str, token: str) -> str:
         text: str = answer.read().decode()
         return text
 
+
+def test_a_cluster_that_breaks_and_heals(cluster: Cluster) -> None:
+    url = json.loads(cluster.command("dashboard", "--json"))["url"]
+    address, _, token = url.partition("/#token=")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        got(f"{address}/metrics", "x")
+    job = cluster.submit("low.py", train__steps=100_000, job__args=["--pace-seconds", "0.1"])
+    cluster.wait_whole(job, 2)
+    with browser() as driver:
+        driver.get(url)
+        wait_for("the job", lambda: f"{job}" in text_of(driver, "figures"), driver)
+        assert token not in driver.current_url
+        assert cluster.kill_trainer(job, 1) is not None
+        cluster.wait_for("a recovery", lambda: cluster.kinds(job, "recovery_finished"))
+        wait_for("the fault", lambda: rows_of(driver, "faults"), driver)
+        wait_for("the recovery", lambda: rows_of(driver, "recoveries"), driver)
+        fault, recovery = cluster.faults(job)[0], cluster.kinds(job, "recovery_finished")[0]
+        shown = rows_of(driver, "faults")[-1]
+        assert shown[1:4] == [fault["fault"], str(fault["rank"]), fault["node"]]
+        assert shown[4] == f"{fault['seconds_to_detect']:.2f}"
+        assert rows_of(driver, "recoveries")[-1][1:3] == [
+            recovery["rung"], f"{recovery['seconds']:.2f}",
+        ]  # fmt: skip
+        metrics = got(f"{address}/metrics", token)
+        if len(cluster.kinds(job, "recovery_finished")) == 1:
+            line = f'elasticd_job_recovery_seconds_sum{{job="{job}",rung="{recovery["rung"]}"}}'
+            found = next(each for each in metrics.splitlines() if each.startswith(line))
+            assert float(found.split()[-1]) == pytest.approx(recovery["seconds"])
+
+        before = driver.execute_script("return performance.timeOrigin")
+        cluster.restart_daemon("node-0")
+        step = cluster.wait_whole(job, 0)["step"] + 3
+        wait_for("the page is live again", lambda: _step(driver) >= step, driver)
+        assert text_of(driver, "connection") == "live, from node-0"
+        assert driver.execute_script("return performance.timeOrigin") == before, "no reload"
+
+        press(driver, "[data-do=pause]")
+        cluster.wait_for("a pause", lambda: cluster.status(job)["state"] == "paused" or None)
+        wait_for("it is shown", lambda: "paused" in text_of(driver, "figures"), driver)
+        assert not complaints(driver)
+    cluster.client.change(CancelJob(JobId(job)))
+
+
+def _step(driver: Any) -> int:
+    title: str = driver.title  # "running 24/100000 JOB"
+    return int(title.split()[1].partition("/")[0]) if "/" in title else 0
+
+
+# --- hostile text, on a daemon that runs nothing --------------------------------------------------
 
 HOSTILE: dict[str, Any] = {
     **STATUS,

@@ -91,14 +91,14 @@ class WebDoor:
         self._command, self._sleep = command or command_of(home, settings), sleep
 
     async def keep(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled. A disk that hangs, or a name that nobody resolves, holds up only
+        this."""
         try:
-            why = self._hindrance()
-            if why or (listening := await self._listen()) is None:
-                self._tell(WebPlace(why=why))
+            if why := await asyncio.to_thread(self._hindrance):
+                await self._tell(WebPlace(why=why))
                 return
-            with listening:
-                self._tell(WebPlace(self._shown, self._port, not is_loopback(self._host)))
+            with await self._listen() as listening:
+                await self._tell(WebPlace(self._shown, self._port, not is_loopback(self._host)))
                 await self._attend(listening)
         except OSError as error:  # a full disk, say: the page is not worth the daemon
             log.warning("no web page", reason=str(error))
@@ -111,24 +111,22 @@ class WebDoor:
         make_token(self._home)
         return ""
 
-    async def _listen(self) -> socket.socket | None:
+    async def _listen(self) -> socket.socket:
         """The socket, once the port is free."""
         told = ""
         while True:
             try:
-                found = socket.create_server((self._host, self._port), backlog=_BACKLOG)
-                found.setblocking(False)
-                return found
+                return await asyncio.to_thread(_listening, self._host, self._port)
             except OSError as error:
                 why = f"{self._host}:{self._port}: {error.strerror or error}"
             if why != told:
                 told = why
-                self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))
+                await self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))
                 log.warning("no web page yet", reason=why)
             await self._sleep(BUSY_SECONDS)
 
-    def _tell(self, place: WebPlace) -> None:
-        tell_place(self._home, place)
+    async def _tell(self, place: WebPlace) -> None:
+        await asyncio.to_thread(tell_place, self._home, place)
 
     async def _attend(self, listening: socket.socket) -> None:
         pause = 0.0
@@ -149,7 +147,7 @@ class WebDoor:
     async def _serve(self, listening: socket.socket) -> int:
         """Have a process serve until it ends; its exit status."""
         fd = listening.fileno()
-        with open_private(self._home / LOG_FILE, "wb") as output:
+        with await asyncio.to_thread(open_private, self._home / LOG_FILE, "wb") as output:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *self._command(fd),
@@ -168,6 +166,12 @@ class WebDoor:
             return await process.wait()
         finally:
             await _end(process)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    found = socket.create_server((host, port), backlog=_BACKLOG)
+    found.setblocking(False)
+    return found
 
 
 async def _knocked(listening: socket.socket) -> None:
