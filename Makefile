@@ -17,6 +17,9 @@ SOAK_SECONDS ?= 1800
 QUICK_TESTS := $(wildcard tests/test_*.py tests/unit tests/property tests/conformance tests/gallery/test_cards.py tests/gallery/test_judge.py tests/sim/test_sim.py)
 # Whole trainings, some once for each call at which a rank may die: almost a fifth of the quick tests' time.
 WHOLE_RUNS := $(patsubst %,tests/unit/train/steps/test_%.py,calling leaves runner)
+# Where the tests are that have this mark: to read all others costs each process four seconds.
+# tests/conftest.py refuses one that is not found like that.
+marked = $(sort $(shell grep -rlw --include='test_*.py' 'mark\.$(1)' tests))
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
@@ -34,16 +37,16 @@ test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
 	@$(TESTS) $(PARALLEL) -m "not deep and not slow" --ignore tests/integration
 	@$(TESTS) -n 2 -m "not deep and not alone" tests/integration
-	@$(TESTS) -m "alone and not deep" tests/integration
+	@$(TESTS) -m "alone and not deep" $(call marked,alone)
 else
 	@$(TESTS) -m "not deep" $(PYTEST_ARGS)
 endif
 
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 ifeq ($(PYTEST_ARGS),)
-	@$(TESTS) $(PARALLEL) -m slow
-	@$(TESTS) -n 2 -m "deep and not alone"
-	@$(TESTS) -m "deep and alone"
+	@$(TESTS) $(PARALLEL) -m slow $(call marked,slow)
+	@$(TESTS) -n 2 -m "deep and not alone" $(call marked,deep)
+	@$(TESTS) -m "deep and alone" $(call marked,alone)
 else
 	@$(TESTS) -m "deep or slow" $(PYTEST_ARGS)
 endif

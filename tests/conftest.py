@@ -4,6 +4,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # On a busy machine an example takes as long as it takes.
@@ -19,3 +20,11 @@ if ROOT not in sys.path:
 # A shell ignores SIGINT for what it starts in the background, and programs that tests start and
 # interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """make deep looks for marks with grep; a test that it didn't find would never run."""
+    for path, name in {(item.path, mark.name) for item in items for mark in item.iter_markers()}:
+        if name in ("alone", "deep", "slow") and f"mark.{name}" not in path.read_text():
+            raise pytest.UsageError(f"{path}: write pytest.mark.{name} there, for make deep")

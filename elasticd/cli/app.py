@@ -1,82 +1,29 @@
-"""The commands: each reads its options, asks a daemon, and shows the answer."""
+"""The command line itself: what it is told before a command, and which commands there are."""
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import elasticd
-from elasticd.cli import (
-    asking,
-    chaos,
-    dashboard,
-    disk,
-    health,
-    jobs,
-    logs,
-    monitor,
-    nodes,
-    output,
-    outputs,
-    report,
-    service,
-    submit,
-    watch,
-)
-from elasticd.cli import local as local_cluster
-from elasticd.cli.asking import Yes
-from elasticd.cli.checkpoints import app as stored_states
-from elasticd.cli.cluster import app as cluster
-from elasticd.cli.configure import configure
-from elasticd.cli.keeper import keeper_of
-from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, common
-from elasticd.cli.screen import print_json, say, warn
-from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import (
-    CancelJob,
-    ChangeOfJob,
-    ChangeOfNode,
-    ForgetJob,
-    JobChanged,
-    PauseJob,
-    ReadEvents,
-    ResumeJob,
-    ShowStatus,
-    UndrainNode,
-)
-from elasticd.counting import counted
-from elasticd.errors import OperationError
-from elasticd.types import JobId, NodeId
-
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+from elasticd.cli.later import Commands, add_later
+from elasticd.cli.options import Home, Json, common
+from elasticd.cli.screen import say
 
 app = typer.Typer(
     name="elasticctl",
-    context_settings=_SETTINGS,
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-local_app = typer.Typer(context_settings=_SETTINGS, rich_markup_mode=None)
-app.add_typer(local_app, name="local")
-app.add_typer(cluster, name="cluster")
-app.add_typer(service.app, name="service")
-app.add_typer(chaos.app, name="chaos")
-app.add_typer(stored_states, name="checkpoints")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
         say(f"elasticctl {elasticd.__version__}")
         raise typer.Exit()
-
-
-def _group(context: typer.Context, home: Path | None, json: bool) -> None:
-    common(context, home, json)
-    if context.invoked_subcommand is None:
-        say(context.get_help())
 
 
 @app.callback(invoke_without_command=True)
@@ -101,394 +48,43 @@ def root(
 
     Exit codes: 0 done, 1 tried and failed, 2 wrong usage or input, 3 no daemon answers.
     """
-    _group(context, home, json)
+    common(context, home, json)
+    if context.invoked_subcommand is None:
+        say(context.get_help())
 
 
-@local_app.callback(invoke_without_command=True)
-def local(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """Start and stop a cluster of real daemons on this machine."""
-    _group(context, home, json)
-
-
-@local_app.command("up")
-def local_up(
-    context: typer.Context,
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--nodes",
-            min=1,
-            max=local_cluster.MAX_LOCAL_NODES,
-            show_default=False,
-            help="How many daemons. Default: as many as the home has, or 3.",
-        ),
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            "--partition",
-            metavar="strict|available",
-            show_default=False,
-            help="What happens when the network is cut. available: each side goes on; strict: one"
-            " side at most. Default: as the home has it, or available.",
-        ),
-    ] = None,
-    keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Restart daemons that die, until 'local down'."),
-    ] = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Start the daemons that don't run; return once they share a view.
-
-    A home that was used before gets the same nodes again, with what they had stored.
-
-    \b
-    Examples:
-      elasticctl local up -n 3 --home /tmp/cluster
-      elasticctl local up --keep
-    """
-    options = common(context, home, json)
-    described = local_cluster.up(options.local_home, nodes, partition=partition, keep=keep)
-    keeper = keeper_of(options.local_home)
-    if options.json:
-        found = {"home": str(options.local_home), "nodes": described, "keeper": keeper}
-        print_json(found)
-        return
-    rows = [(node["id"], node["address"], node["pid"]) for node in described]
-    output.print_table(output.STARTED, rows)
-    kept = f", kept by process {keeper}" if keeper else ""
-    shared = counted(len(rows), "daemon shares", "daemons share")
-    say(f"{shared} a view{kept}; home {options.local_home}")
-
-
-@local_app.command("down")
-def local_down(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """End all daemons of the local cluster and everything they started.
-
-    What they stored stays. It is no error if nothing runs.
-
-    \b
-    Example:
-      elasticctl local down --home /tmp/cluster
-    """
-    options = common(context, home, json)
-    ended = local_cluster.down(options.local_home)
-    if options.json:
-        print_json({"home": str(options.local_home), "ended": ended})
-    else:
-        say(f"ended {', '.join(ended)}" if ended else f"nothing runs in {options.local_home}")
-
-
-@app.command("submit", short_help="Ship a job's folder, queue the job, print its id.")
-def submit_job(
-    context: typer.Context,
-    job: Annotated[
-        Path,
-        typer.Argument(
-            metavar="JOB.toml",
-            help="The job's description, a folder with a job.toml, or mlx-lm's lora.yaml.",
-        ),
-    ],
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="TABLE.KEY=VALUE",
-            help="Change a setting of the file; may be given several times.",
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Show progress until the job ends; exit 1 if it fails.")
-    ] = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Ship the folder of JOB.toml to the cluster, queue the job and print its id.
-
-    A file .elasticdignore in it, in the notation of .gitignore, names what is left out. Of a
-    lora.yaml's folder only what it names is sent: its data, and its model if that lies inside.
-
-    \b
-    Examples:
-      elasticctl submit job.toml --wait
-      elasticctl submit elasticd/examples/byte_lm
-      elasticctl submit job.toml --set batch.global=16 --set job.name=small
-      elasticctl submit lora.yaml --set recipe.config.model=/Users/Shared/models/qwen3
-    """
-    options = common(context, home, json)
-    spec, archive = submit.prepare(job, assignments or [])
-    if what := submit.taken(job, spec):
-        warn(what)
-    submitted = options.client.queue(spec, archive, lambda why: warn(f"{why}: asking again"))
-    name = submitted.id
-    if submitted.warning:
-        warn(f"{name} can't run now: {submitted.warning}; it waits, and others go ahead of it")
-    if submitted.short:
-        warn(
-            f"{name}: {submitted.short}; if these are lost before another node has begun the job,"
-            " submit it again"
-        )
-    if options.json:
-        print_json({k: v for k, v in to_plain(submitted).items() if k == "id" or v})
-    else:
-        say(name, flush=True)
-    if wait and (code := watch.wait(options.client, name, json=options.json)):
-        raise typer.Exit(code)
-
-
-app.command("jobs", short_help="List all jobs, the ended ones too.")(jobs.jobs)
-app.command("wait", short_help="Show a job's progress until it ends.")(jobs.wait)
-
-
-app.add_typer(nodes.app, name="nodes", short_help="List all nodes, and whether they live.")
-
-app.command("disk", short_help="Show what takes the space on a node's disk.")(disk.disk)
-
-
-@app.command()
-def status(
-    context: typer.Context, job: MaybeJob = None, home: Home = None, json: Json = False
-) -> None:
-    """Show the cluster and its jobs, or one job in detail.
-
-    \b
-    Examples:
-      elasticctl status
-      elasticctl status byte-lm-1-k3f9 --json
-    """
-    options = common(context, home, json)
-    answer = options.client.request(ShowStatus(_id(job)))
-    if options.json:
-        print_json(answer)
-    elif job is None:
-        output.print_status(answer)
-    else:
-        for described in answer["jobs"]:
-            output.print_job(described)
-
-
-app.command("logs", short_help="Print what a job's script printed.")(logs.logs)
-
-
-@app.command()
-def events(
-    context: typer.Context,
-    job: MaybeJob = None,
-    follow: Follow = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Print what happened, one event a line, in local time.
-
-    With -f it goes on and prints new events as they come, even if the daemon that it asked dies.
-
-    \b
-    Example:
-      elasticctl events byte-lm-1-k3f9 -f
-    """
-    options = common(context, home, json)
-    client = options.client
-    found = watch.follow_events(client, job) if follow else client.stream(ReadEvents(_id(job)))
-    for event in found:
-        if options.json:
-            print_json(event)
-        else:
-            say(output.event_line(event), flush=follow)
-
-
-app.command("monitor", short_help="Watch the cluster and a job, live.")(monitor.monitor)
-app.command("dashboard", short_help="Print the address of the web page of a node.")(
-    dashboard.dashboard
+add_later(app, "submit", "commands.submit_", "Ship a job's folder, queue the job, print its id.")
+add_later(app, "jobs", "jobs.jobs", "List all jobs, the ended ones too.")
+add_later(app, "wait", "jobs.wait", "Show a job's progress until it ends.")
+add_later(app, "disk", "disk.disk", "Show what takes the space on a node's disk.")
+add_later(app, "status", "commands.status", "Show the cluster and its jobs, or one job in detail.")
+add_later(app, "logs", "logs.logs", "Print what a job's script printed.")
+add_later(app, "events", "commands.events", "Print what happened, one event a line, in local time.")
+add_later(app, "monitor", "monitor.monitor", "Watch the cluster and a job, live.")
+add_later(app, "dashboard", "dashboard.dashboard", "Print the address of the web page of a node.")
+add_later(app, "outputs", "outputs.outputs", "Fetch the files that a job has written.")
+add_later(app, "report", "report.report", "Write a file that tells how a job went.")
+add_later(app, "cancel", "commands.cancel", "End a job; its checkpoints stay.")
+add_later(app, "forget", "commands.forget", "Remove an ended job, with all its files on all nodes.")
+add_later(app, "pause", "commands.pause", "Stop a job at a stored step, and free its memory.")
+add_later(app, "resume", "commands.resume", "Let a paused job go on, with the same bits.")
+add_later(app, "retry", "commands.retry", "Try nodes again that a job goes on without.")
+add_later(app, "drain", "commands.drain", "Let a node's ranks leave, and run no job there.")
+add_later(app, "undrain", "commands.undrain", "Let a drained node take part again.")
+add_later(
+    app,
+    "configure",
+    "configure.configure",
+    "Write this node's elasticd.toml, by questions or flags.",
 )
-app.command("outputs", short_help="Fetch the files that a job has written.")(outputs.outputs)
-app.command("report", short_help="Write a file that tells how a job went.")(report.report)
-
-
-@app.command()
-def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
-    """End a job; its checkpoints stay.
-
-    Exit code: 1 if it had ended already, by itself or by another cancel; then nothing is changed.
-
-    \b
-    Example:
-      elasticctl cancel byte-lm-1-k3f9
-    """
-    _control(context, CancelJob(JobId(job)), home, json)
-
-
-@app.command(short_help="Remove an ended job, with all its files on all nodes.")
-def forget(
-    context: typer.Context, job: Job, yes: Yes = False, home: Home = None, json: Json = False
-) -> None:
-    """Remove an ended job from the list, and all its files from all nodes.
-
-    Its checkpoints, output files, logs and working folders go, and can't be brought back. Fetch
-    what you want to keep first: 'elasticctl outputs', 'elasticctl checkpoints export'. Nodes that
-    are away remove theirs when they are back. At a terminal it asks first. A script is not asked,
-    nor who says --yes or --json.
-
-    Of a job that no record names, as 'elasticctl disk' may say after a reset, this node removes
-    what it has, if the id is given in full.
-
-    \b
-    Examples:
-      elasticctl forget byte-lm-1-k3f9
-      elasticctl forget byte-lm-1-k3f9 --yes
-    """
-    options = common(context, home, json)
-
-    def jobs() -> list[str]:
-        return [str(each["id"]) for each in options.client.request(ShowStatus())["jobs"]]
-
-    question = "Remove {} and all its files from all nodes? Checkpoints and outputs go, too."
-    asking.confirm(question, job, jobs, asks=not (yes or options.json))
-    _control(context, ForgetJob(JobId(job)), home, json)
-
-
-def _control(
-    context: typer.Context, change: ChangeOfJob | ChangeOfNode, home: Path | None, json: bool
-) -> None:
-    options = common(context, home, json)
-    changed = options.client.change(change)
-    if isinstance(changed, JobChanged) and changed.already:
-        raise OperationError(
-            f"{changed.id} has ended already ({changed.state}); nothing was changed"
-        )
-    if options.json:
-        print_json({"id": changed.id, "state": changed.state})
-    else:
-        say(f"{changed.id} {changed.state}")
-
-
-@app.command(short_help="Stop a job at a stored step, and free its memory.")
-def pause(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
-    """Stop a job at a committed and stored step, and end its processes.
-
-    The command returns when every node has noted it. The job comes to rest a few steps later.
-    Meanwhile the next job of the queue may run. Pausing a paused job changes nothing.
-
-    \b
-    Example:
-      elasticctl pause byte-lm-1-k3f9
-    """
-    _control(context, PauseJob(JobId(job)), home, json)
-
-
-@app.command(short_help="Let a paused job go on, with the same bits.")
-def resume(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
-    """Let a paused job go on from where it rests, with the same bits as if it had never paused.
-
-    If another job trains by now, it waits for its turn in the queue.
-
-    \b
-    Example:
-      elasticctl resume byte-lm-1-k3f9
-    """
-    _control(context, ResumeJob(JobId(job)), home, json)
-
-
-@app.command(short_help="Try nodes again that a job goes on without.")
-def retry(
-    context: typer.Context,
-    job: Job,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Use as much memory again as job.toml says.")
-    ] = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Try nodes again that a job goes on without, after what was wrong there is put right.
-
-    A node is left out where the script fails, or builds another model or data than on the others
-    ('elasticctl status JOB' shows which, and why). Without this command it is tried again when its
-    daemon is started, and after pauses that grow from a minute to an hour.
-
-    A job that ran out of memory gives up what it can: spare trainers, kept activations, then half
-    of its samples at once. It never asks for more again by itself. With --memory it does, from the
-    next step on, and if memory runs out again, it gives it up again.
-
-    \b
-    Examples:
-      elasticctl retry byte-lm-1-k3f9
-      elasticctl retry byte-lm-1-k3f9 --memory
-    """
-    options = common(context, home, json)
-    tried = options.client.retry(JobId(job), memory=memory)
-    if options.json:
-        print_json(to_plain(tried))
-        return
-    if tried.relief:
-        say(f"{tried.id}: it uses as much memory again as job.toml says")
-    elif memory:
-        say(f"{tried.id}: nothing is given up for want of memory")
-    if tried.nodes:
-        say(f"{tried.id}: {', '.join(tried.nodes)} will be tried again")
-    elif not memory:
-        say(f"{tried.id}: no node is left out")
-
-
-@app.command(short_help="Let a node's ranks leave, and run no job there.")
-def drain(
-    context: typer.Context,
-    node: Node,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Return once the node may be switched off.")
-    ] = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Let a node's ranks leave between two steps, and place no job on it.
-
-    Nothing trained is lost. The node stays a member of the cluster and keeps what it has stored. If
-    the job can't do without a rank (world.min), that rank stays until another node can take its
-    place. The command, and 'elasticctl nodes' later, say when the node may be switched off.
-
-    \b
-    Examples:
-      elasticctl drain node-1
-      elasticctl drain node-1 --wait
-    """
-    nodes.drain_node(common(context, home, json), node, wait=wait)
-
-
-@app.command(short_help="Let a drained node take part again.")
-def undrain(context: typer.Context, node: Node, home: Home = None, json: Json = False) -> None:
-    """Let a drained node take part again: running jobs grow onto it.
-
-    \b
-    Example:
-      elasticctl undrain node-1
-    """
-    _control(context, UndrainNode(NodeId(node)), home, json)
-
-
-app.command(short_help="Write this node's elasticd.toml, by questions or flags.")(configure)
-app.command("doctor", short_help="Say what is wrong with this node's home.")(health.doctor)
-app.command("reset", short_help="Forget the cluster's state, so that a node begins anew.")(
-    health.reset
+add_later(app, "doctor", "health.doctor", "Say what is wrong with this node's home.")
+add_later(app, "reset", "health.reset", "Forget the cluster's state, so that a node begins anew.")
+add_later(app, "demo", "commands.demo", "Train, break, heal: see it work on this machine.")
+add_later(
+    app, "local", "localgroup.app", "Start and stop a cluster of real daemons on this machine."
 )
-
-
-@app.command(short_help="Train, break, heal: see it work on this machine.")
-def demo(context: typer.Context, home: Home = None, json: Json = False) -> None:
-    """Train a real model on a local cluster of 3 daemons, break it, and watch it heal.
-
-    Then the same job runs undisturbed: both must end with the same bits. It takes a few minutes.
-
-    \b
-    Example:
-      elasticctl demo
-    """
-    options = common(context, home, json)
-    # Loaded only now: nothing else needs it, and every command should start quickly.
-    show = importlib.import_module("elasticd.cli.demo")
-    if code := show.run(options.given_home, options.json):
-        raise typer.Exit(code)
-
-
-def _id(job: str | None) -> JobId | None:
-    return JobId(job) if job is not None else None
+add_later(app, "cluster", "cluster.app", "Make a cluster of several machines, and let others in.")
+add_later(app, "service", "service.app", "Run the daemon as a service of launchd or systemd.")
+add_later(app, "chaos", "chaos.app", "Inject a real fault into a running job, or between nodes.")
+add_later(app, "checkpoints", "checkpoints.app", "List, verify, export and remove stored states.")
+add_later(app, "nodes", "nodes.app", "List all nodes, and whether they live.")

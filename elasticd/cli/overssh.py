@@ -7,6 +7,7 @@ import contextlib
 import shutil
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from elasticd.cli import interrupts
 from elasticd.cli.invitations import Answer
@@ -69,7 +70,8 @@ async def _all(
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():  # twice would break off how it ends its process
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -111,6 +113,9 @@ async def _end(process: Process) -> None:
     if process.returncode is None:
         kill_group(process.pid)
         await process.wait()
+    # It may have ended before its pipes are known to have. Left open when the loop ends, they would
+    # complain to the user, as the program ends. There is no public way to close them.
+    cast(Any, process)._transport.close()
 
 
 async def _say(stream: asyncio.StreamWriter, said: bytes) -> None:

@@ -59,4 +59,14 @@ def test_a_member_does_without_cryptography_and_who_founds_does_not(tmp_path: Pa
 @pytest.mark.process
 @pytest.mark.parametrize("heavy", ["mlx", "cryptography"])
 def test_the_command_line_does_without(heavy: str) -> None:
-    assert not loads(heavy, "import elasticd.cli.entry")
+    modules = "commands, jobs, localgroup, health, cluster, checkpoints, configure, service"
+    assert not loads(heavy, f"import elasticd.cli.entry; from elasticd.cli import {modules}")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "heavy", ["elasticd.shell", "elasticd.core.words.worlds", "asyncio", "psutil"]
+)
+def test_a_command_does_without_what_others_need(heavy: str) -> None:
+    code = "from elasticd.cli.entry import run; assert run(['status', '--home', '/nowhere']) == 3"
+    assert not loads(heavy, code)
