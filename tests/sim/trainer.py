@@ -161,9 +161,11 @@ class Trainer(Process):
         self.hear(ExportState(self._asked, wanted.point.step, wanted.point.stamp, since))
 
     def _export(self, serial: int, given: Given[State, Update]) -> None:
-        point = self.point
-        assert point is not None
         updates = tuple(given.updates)
+        point = self.point
+        if point is None and given.state is not None:  # it is about to load another one
+            point = given.state.point
+        assert point is not None
         point = Point(point.lineage, given.step, given.stamp)
         spoilt, taint = self.spoilt and not updates, frozenset() if updates else self.taint
         brought = Brought(point, updates, spoilt, tuple(self.doubts), taint)
