@@ -128,7 +128,7 @@ class Training:
             clip_norm=config.clip_norm,
             base=self._base,
         )
-        folder = AdapterFolder(run.output_dir / config.adapter_path, self._model)
+        folder = AdapterFolder(run.output_dir, config.adapter_path, self._model)
         assert spec.recipe is not None
         folder.write_config(spec, spec.recipe.config)  # as it is named, not where it lies here
         run.state.best = math.inf
