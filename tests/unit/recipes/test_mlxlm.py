@@ -17,7 +17,7 @@ from mlx.utils import tree_flatten
 from elasticd.errors import UsageError
 from elasticd.outputs import Listing, list_files
 from elasticd.recipes import mlxlm, models
-from elasticd.recipes.adapters import ADAPTERS, AdapterFolder
+from elasticd.recipes.adapters import ADAPTERS, AdapterFolder, numbered
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
@@ -91,7 +91,7 @@ def test_what_is_half_written_is_no_output(
         (tmp_path / below / name / "in the way").mkdir(parents=True)
     for write in (
         lambda: folder.write(ADAPTERS),
-        lambda: folder.write(mlxlm.numbered(50)),
+        lambda: folder.write(numbered(50)),
         lambda: folder.write_config(spec_of(config), config),
     ):
         with pytest.raises(OSError, match="written-"):
