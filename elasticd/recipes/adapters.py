@@ -11,22 +11,27 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from elasticd.outputs import OWN_FOLDER
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import HUB, MlxLm
 
 ADAPTERS = "adapters.safetensors"
 BEST = "best_adapters.safetensors"
 CONFIG = "adapter_config.json"
-_BESIDE = ".partial-"
-"""Names that begin so are left out where outputs are copied."""
+_BESIDE = "written-"
+"""Begins the name of a file that is being written, in the library's own folder: nobody copies from
+there, or says that it doesn't."""
 
 
 class AdapterFolder:
     """Where a rank's adapters lie. Each rank writes its own, so that none is lost with main."""
 
-    def __init__(self, folder: Path, model: Any) -> None:
-        self._folder, self._model = folder, model
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, output: Path, below: str, model: Any) -> None:
+        """``below``: the folder's name in the job's ``output`` folder; "": that itself."""
+        self._folder, self._model = output / below, model
+        self._own = output / OWN_FOLDER
+        for folder in (self._folder, self._own):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def write_config(self, spec: JobSpec, config: MlxLm) -> None:
         """What mlx-lm must know to give a model these layers."""
@@ -36,7 +41,7 @@ class AdapterFolder:
             said["lora_parameters"] = None
         elif config.lora_parameters.keys is None:
             del said["lora_parameters"]["keys"]
-        beside = self._folder / f"{_BESIDE}{CONFIG}"
+        beside = self._own / f"{_BESIDE}{CONFIG}"
         beside.write_text(json.dumps(said, indent=4, sort_keys=True) + "\n", encoding="utf-8")
         os.replace(beside, self._folder / CONFIG)
 
@@ -44,7 +49,7 @@ class AdapterFolder:
         """Write all that is trained, under each of these names: whole, or not at all."""
         tensors: Any = tree_flatten(self._model.trainable_parameters())
         for name in names:
-            beside = self._folder / f"{_BESIDE}{name}"
+            beside = self._own / f"{_BESIDE}{name}"
             mx.save_safetensors(str(beside), dict(tensors))
             with beside.open("rb") as stream:
                 os.fsync(stream.fileno())

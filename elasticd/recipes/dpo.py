@@ -17,7 +17,16 @@ import mlx.nn as nn
 import numpy as np
 
 from elasticd.recipes.models import load, prepare
-from elasticd.recipes.rows import Process, Rows, Sample, read, tokens_of, width
+from elasticd.recipes.rows import (
+    Process,
+    Rows,
+    Sample,
+    messages_of,
+    read,
+    text_of,
+    tokens_of,
+    width,
+)
 from elasticd.settings.recipe import Dpo
 from elasticd.train import Weighted
 
@@ -37,11 +46,13 @@ def read_pairs(path: Path, tokenizer: Any, config: Dpo) -> Rows:
                 f"a row of preferences has {prompt}, {answers[0]} and {answers[1]}; this one has"
                 f" no {missing[0]}"
             )
-        make_row = _chat if isinstance(first[answers[0]], list) else _text
-        make = tokens_of(make_row(first[prompt], first[answers[0]]), tokenizer, _WANTED)
+        chats = isinstance(first[answers[0]], list)
+        make_row = _chat if chats else _text
+        example: dict[str, Any] = {"messages": []} if chats else {"prompt": "", "completion": ""}
+        make = tokens_of(example, tokenizer, _WANTED)
 
         def making(answer: str) -> Process:
-            return lambda row: make(make_row(row[prompt], row[answer]))
+            return lambda row: make(make_row(row, prompt, answer))
 
         return [making(answer) for answer in answers]
 
@@ -57,13 +68,16 @@ _WANTED = {
 }
 
 
-def _text(prompt: Any, answer: Any) -> dict[str, Any]:
-    return {"prompt": prompt, "completion": answer}
+def _text(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
+    return {"prompt": text_of(row, prompt), "completion": text_of(row, answer)}
 
 
-def _chat(prompt: Any, answer: Any) -> dict[str, Any]:
-    begin = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return {"messages": [*begin, *answer]}
+def _chat(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
+    if isinstance(row.get(prompt), list):
+        begin = messages_of(row, prompt)
+    else:
+        begin = [{"role": "user", "content": text_of(row, prompt)}]
+    return {"messages": [*begin, *messages_of(row, answer)]}
 
 
 def collate(longest: int) -> Callable[[Sequence[Sample]], tuple[mx.array, mx.array]]:

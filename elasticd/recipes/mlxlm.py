@@ -21,6 +21,7 @@ import numpy as np
 from elasticd.errors import UsageError
 from elasticd.recipes import dpo, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
+from elasticd.recipes.losses import LOSSES, LossLog
 from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
 from elasticd.recipes.rows import (
     RowOrder,
@@ -128,9 +129,10 @@ class Training:
             clip_norm=config.clip_norm,
             base=self._base,
         )
-        folder = AdapterFolder(run.output_dir / config.adapter_path, self._model)
+        folder = AdapterFolder(run.output_dir, config.adapter_path, self._model)
         assert spec.recipe is not None
         folder.write_config(spec, spec.recipe.config)  # as it is named, not where it lies here
+        losses = LossLog(run.open(LOSSES), spec.train.steps)
         run.state.best = math.inf
         if run.is_main:
             self._introduce()
@@ -141,8 +143,10 @@ class Training:
             if run.is_main and (last or number % config.steps_per_report == 0):
                 more = "".join(f", {name} {value:.4f}" for name, value in step.metrics.items())
                 print(f"step {number}: loss {step.loss:.4f}{more}, learning rate {rate:.3e}")
+            validated = None
             if last or number % config.steps_per_eval == 0:
-                self._validate(run, number, folder)
+                validated = self._validate(run, number, folder)
+            losses.take(number, validated, loss=step.loss, learning_rate=rate, **step.metrics)
             if number % config.save_every == 0:
                 folder.write(numbered(number), ADAPTERS)
             if last:
@@ -173,10 +177,11 @@ class Training:
         if self._rows["valid"] is None:
             print("elasticd: there is no valid.jsonl: nothing is validated, no adapters are best")
 
-    def _validate(self, run: Run, number: int, folder: AdapterFolder) -> None:
+    def _validate(self, run: Run, number: int, folder: AdapterFolder) -> float | None:
+        """The validation loss; None: nothing is validated."""
         rows = self._rows["valid"]
         if rows is None or self._config.val_batches == 0:
-            return
+            return None
         loss = self._measure(run, rows, self._config.val_batches)
         run.log(validation_loss=loss)
         better = loss < run.state.best
@@ -185,6 +190,7 @@ class Training:
         if better:
             run.state.best = loss
             folder.write(BEST)
+        return loss
 
     def _test(self, run: Run) -> None:
         rows = self._rows["test"]

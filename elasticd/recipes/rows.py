@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,14 @@ from numpy.typing import NDArray
 
 from elasticd.errors import UsageError
 from elasticd.settings.recipe import MlxLm
+from elasticd.settings.rules import one_line, show
 from elasticd.train.steps.sampling import Permutation
 
 PAD_TO = 32
 """Widths of batches are multiples of this and one more, as each width is compiled anew."""
 _SHOWN = 10
+_HALF = re.compile("[\ud800-\udfff]")
+"""What no text may have: JSON knows characters of two halves, and writes each as \\u…."""
 Row = tuple[NDArray[np.int32], int]
 """A row's tokens, and the first of them that is trained."""
 Sample = tuple[Row, ...]
@@ -64,8 +68,76 @@ def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any]) -> 
     """By mlx-lm's own code, for rows as the ``first`` is. Raises ValueError: it is of no format."""
     from mlx_lm.tuner.datasets import create_dataset
 
-    process: Process = create_dataset([first], tokenizer, types.SimpleNamespace(**wanted)).process
+    data: Any = create_dataset([first], tokenizer, types.SimpleNamespace(**wanted))
+    names = ("prompt_key", "completion_key", "text_key")
+    texts = [getattr(data, name) for name in names if hasattr(data, name)]
+    chats = [data.chat_key] if hasattr(data, "chat_key") else []
+
+    def process(row: dict[str, Any]) -> tuple[Sequence[int], int]:
+        # What is wrong here mlx-lm trains as the text "None" and the like, or stops with Python's.
+        for name in texts:
+            text_of(row, name)
+        for name in chats:
+            messages_of(row, name)
+        try:
+            made: tuple[Sequence[int], int] = data.process(row)
+        except IndexError:
+            if not any(row[name] == "" for name in texts):
+                raise
+            empty = next(name for name in texts if row[name] == "")
+            raise ValueError(f"its {show(empty)} is empty") from None
+        return made
+
     return process
+
+
+def text_of(row: dict[str, Any], name: str) -> str:
+    """What a row has under a name. Raises ValueError: it is no text."""
+    value = _value_of(row, name)
+    if not isinstance(value, str):
+        raise ValueError(f"its {show(name)} must be a text, not {_shown(value)}")
+    return value
+
+
+def messages_of(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The chat that a row has under a name. Raises ValueError: it is none."""
+    value = _value_of(row, name)
+    if not isinstance(value, list) or not value:
+        what = "an empty list" if value == [] else _shown(value)
+        raise ValueError(f"its {show(name)} must be a list of messages, not {what}")
+    for at, message in enumerate(value, start=1):
+        if not isinstance(message, dict):
+            raise ValueError(f"message {at} of its {show(name)} must have a role and a content")
+        if not isinstance(message.get("role"), str):
+            raise ValueError(f"message {at} of its {show(name)} must have a role, a text")
+        content = message.get("content")
+        # One that calls tools may say nothing, and some templates take a text in parts.
+        more = message.keys() - {"role", "content", "name"}
+        if not (isinstance(content, str | list) or (content is None and more)):
+            raise ValueError(
+                f"message {at} of its {show(name)} must have a content, a text, not"
+                f" {_shown(content)}"
+            )
+    return value
+
+
+def _value_of(row: dict[str, Any], name: str) -> Any:
+    if name not in row:
+        raise ValueError(f"it has no {show(name)}")
+    return row[name]
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else show(value)
+
+
+def _said(error: Exception) -> str:
+    """What is wrong with a row, on one line: in our words, a template's, or at least with what
+    kind of error it is."""
+    text = one_line(next(iter(str(error).splitlines()), ""))
+    if type(error) is ValueError and text:
+        return text
+    return f"its template or tokenizer says {type(error).__name__}{text and f': {text}'}"
 
 
 def read(path: Path, longest: int, choose: Callable[[dict[str, Any]], Sequence[Process]]) -> Rows:
@@ -87,7 +159,7 @@ def read(path: Path, longest: int, choose: Callable[[dict[str, Any]], Sequence[P
         try:
             made = [make(row) for make in makers]
         except Exception as error:  # a template may raise what it likes
-            raise UsageError(f"{path}:{line}: this row can't be read: {error!r}") from None
+            raise UsageError(f"{path}:{line}: this row can't be read: {_said(error)}") from None
         cut += any(len(tokens) > longest for tokens, _ in made)
         sample = tuple((np.array(t[:longest], np.int32), int(offset)) for t, offset in made)
         if all(map(trained, sample)):
@@ -227,21 +299,30 @@ class RowStream:
 
 def _parse(path: Path) -> tuple[list[int], list[dict[str, Any]]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
+        text = raw.decode("utf-8")
     except FileNotFoundError:
         raise UsageError(f"{path}: is not on this node") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        at, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        raise UsageError(f"{path}:{at}: is no UTF-8: there is a byte {byte:#04x}") from None
     lines, rows = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}:{number}: is no JSON: {error}") from None
         if not isinstance(row, dict):
             raise UsageError(f"{path}:{number}: is no JSON object")
+        if "\\u" in line and _HALF.search(json.dumps(row, ensure_ascii=False)):
+            raise UsageError(
+                f"{path}:{number}: has half of a character: \\ud8… without \\udc… behind it, or"
+                " the other way round"
+            )
         lines.append(number)
         rows.append(row)
     return lines, rows

@@ -43,12 +43,12 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 DATA_FILES = ("train", "valid", "test")
 _MOST = 2**31 - 1
 _SCHEDULES = {
-    "cosine_decay": (2, 3),
-    "exponential_decay": (2, 2),
-    "linear_schedule": (3, 3),
-    "step_decay": (3, 3),
+    "cosine_decay": (2, ("learning rate", "number of steps", "last learning rate")),
+    "exponential_decay": (2, ("learning rate", "factor")),
+    "linear_schedule": (3, ("learning rate", "last learning rate", "number of steps")),
+    "step_decay": (3, ("learning rate", "factor", "number of steps")),
 }
-"""mlx's schedules by name: of how many arguments, at least and at most."""
+"""mlx's schedules by name: how many arguments they take at least, and what each is."""
 _OPTIMIZERS = {
     "adam": ("betas", "eps", "bias_correction"),
     "adamw": ("betas", "eps", "weight_decay", "bias_correction"),
@@ -420,32 +420,43 @@ def _move(document: Document, data: dict[str, Any]) -> None:
 
 def _put(document: Document, key: str, path: KeyPath, value: int | None, usual: object) -> None:
     table = dict(document.table(path[:1]))
-    there, place = table.get(path[1]), document.places.get(path)
-    if there is None:
+    there = table.get(path[1])
+    assigned = value is not None and _assigned(document, (*CONFIG, key))
+    if there is None or (assigned and not _assigned(document, path)):
         table[path[1]] = usual if value is None else value
         if value is not None and (written := document.places.get((*CONFIG, key))):
             document.places[path] = written
         document.data[path[0]] = table
-    elif value is not None and there != value:
-        assigned = place is not None and place.file.startswith("--set ")
-        if not assigned:
-            raise document.error(
-                (*CONFIG, key),
-                f"comes to {'.'.join(path)} = {value}, and job.toml says {show(there)}: say it in"
-                " one place",
-            )
+    elif value is not None and there != value and (assigned or not _assigned(document, path)):
+        raise document.error(
+            (*CONFIG, key),
+            f"comes to {'.'.join(path)} = {value}, and {'--set' if assigned else 'job.toml'}"
+            f" says {show(there)}: say it in one place",
+        )
+
+
+def _assigned(document: Document, path: KeyPath) -> bool:
+    """Whether ``--set`` says it, or the table that it is in."""
+    written = (document.places.get(path[:length]) for length in range(len(path), 0, -1))
+    place = next(filter(None, written), None)
+    return place is not None and place.file.startswith("--set ")
 
 
 def _check(document: Document, config: MlxLm) -> None:
     schedule = config.lr_schedule
     if schedule is not None:
-        least, most = _SCHEDULES[schedule.name]
+        place = (*CONFIG, "lr_schedule", "arguments")
+        least, names = _SCHEDULES[schedule.name]
+        most = len(names)
         if not least <= len(schedule.arguments) <= most:
             wanted = str(least) if least == most else f"{least} or {most}"
-            raise document.error(
-                (*CONFIG, "lr_schedule", "arguments"),
-                f"{schedule.name} takes {wanted} numbers, not {len(schedule.arguments)}",
-            )
+            message = f"{schedule.name} takes {wanted} numbers, not {len(schedule.arguments)}"
+            raise document.error(place, message)
+        for name, value in zip(names, schedule.arguments, strict=False):
+            low = 1 if name == "number of steps" else 0
+            if value < low:
+                message = f"the {name} of {schedule.name} must be at least {low}, not {value:g}"
+                raise document.error(place, message)
 
 
 def _plain(value: Any) -> Any:

@@ -95,15 +95,16 @@ def secret(check: Rule, hint: str) -> Rule:
 
 
 def choice(*names: str, later: Sequence[str] = ()) -> Rule:
-    """One of ``names``; those of ``later`` are understood but not yet supported."""
+    """One of ``names``; of those of ``later`` is said that they are not yet supported, and nobody
+    is sent to them."""
 
     def check(value: object) -> str:
         if isinstance(value, str) and value in names:
             return value
         if isinstance(value, str) and value in later:
             raise Wrong(f"{show(value)} is not supported by this version; use {_either(names)}")
-        near = meant(value, (*names, *later)) if isinstance(value, str) else ""
-        raise Wrong(f"must be {_either((*names, *later))}, not {show(value)}{near}")
+        near = meant(value, names) if isinstance(value, str) else ""
+        raise Wrong(f"must be {_either(names)}, not {show(value)}{near}")
 
     return check
 

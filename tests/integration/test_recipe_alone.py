@@ -45,6 +45,10 @@ def test_how_often_it_validates_changes_no_bit(tmp_path: Path) -> None:
     often = run(tmp_path / "often", test=True)
     assert "step 4: validation loss" in often and "test loss" in often
     assert "validation loss" not in run(tmp_path / "never", val_batches=0)
+    text = (tmp_path / "often" / "output" / "losses.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 13))
+    assert [line["step"] for line in lines if "validation_loss" in line] == [4, 8, 12]
     assert adapters(tmp_path / "often") == adapters(tmp_path / "never")
 
 

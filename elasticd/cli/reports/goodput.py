@@ -64,17 +64,20 @@ def speeds(marks: Sequence[StepMark]) -> list[tuple[float, float, float]]:
     """From when until when so many steps a second were made, between checkpoints. A stretch with a
     break in it is as slow as that made it.
 
-    A world goes on from a step that is newer than what was told of checkpoints, which takes its
-    time: so it counts only where there is no checkpoint before it.
+    Only steps beyond the newest that was told before count: an older checkpoint, or the same one
+    again, is no progress, and tells nothing of when the next steps began. A world that goes on from
+    there does tell it. One that goes on from a newer step than any checkpoint's doesn't: telling of
+    checkpoints takes its time.
     """
     found: list[tuple[float, float, float]] = []
-    last: StepMark | None = None
+    newest: StepMark | None = None
     for mark in marks:
-        if last is None or mark.step <= last.step:
-            last = mark
+        if newest is None:
+            newest = mark
         elif mark.resumed:
-            continue
-        elif (seconds := mark.time - last.time) >= _LEAST_SECONDS:
-            found.append((last.time, mark.time, (mark.step - last.step) / seconds))
-            last = mark
+            if mark.step <= newest.step:
+                newest = StepMark(mark.time, newest.step)
+        elif mark.step > newest.step and (seconds := mark.time - newest.time) >= _LEAST_SECONDS:
+            found.append((newest.time, mark.time, (mark.step - newest.step) / seconds))
+            newest = mark
     return found

@@ -104,7 +104,8 @@ def _curves(facts: JobFacts) -> Iterable[Block]:
     if not facts.curves:
         yield Note(
             "No loss by step: daemons keep that of the last step only. A script that writes step"
-            " and loss to a file of run.open has it here."
+            " and loss to a file of run.open has it here, and so does a job with a [recipe]: its"
+            " losses.jsonl."
         )
     found = speeds(facts.course.marks) if facts.course is not None else []
     if facts.course is None or not found:

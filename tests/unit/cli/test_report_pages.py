@@ -95,6 +95,37 @@ def test_a_checkpoint_that_is_told_late_makes_no_step_seem_fast() -> None:
     assert [rate for _, _, rate in speeds(read(events).marks)] == [2.0, pytest.approx(10 / 6)]
 
 
+@pytest.mark.parametrize(
+    ("steps", "rates"),
+    [
+        # After a daemon was killed: step 0 again, in the same second as step 40.
+        ([(0, 0), (39.5, 0), (40, 40), (80, 80)], [1, 1]),
+        ([(0, 0), (40, 40), (79.5, 40), (80, 80)], [1, 1]),
+        ([(0, 0), (40, 40), (40.5, 0), (41, 40), (80, 80)], [1, 1]),
+        ([(0, 0), (40, 40), (79, 20), (79.5, 0), (80, 80), (81, 60)], [1, 1]),
+    ],
+)
+def test_a_checkpoint_that_is_told_again_is_no_progress(
+    steps: list[tuple[float, int]], rates: list[float]
+) -> None:
+    events = [event(after, "checkpoint_committed", step=step) for after, step in steps]
+    events = [event(0, "world_formed", resume_step=0), *events]
+    assert [rate for _, _, rate in speeds(read(events).marks)] == rates
+
+
+def test_steps_that_are_made_again_are_no_progress() -> None:
+    events = [
+        event(0, "world_formed", resume_step=0),
+        event(40, "checkpoint_committed", step=40),
+        event(50, "world_formed", resume_step=20),
+        event(50.5, "checkpoint_committed", step=20),
+        event(51, "checkpoint_committed", step=40),
+        event(90, "checkpoint_committed", step=60),
+    ]
+    found = [(a - T, b - T, rate) for a, b, rate in speeds(read(events).marks)]
+    assert found == [(0, 40, 1), (50, 90, 0.5)]
+
+
 def test_a_pause_is_drawn_as_such() -> None:
     charts = [b for c in paper(replace(FACTS, course=read(COURSE))).chapters for b in c.blocks]
     drawn = next(b for b in charts if isinstance(b, Chart) and b.stepped)

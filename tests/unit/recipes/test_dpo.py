@@ -74,7 +74,15 @@ def test_rows_are_chats_of_the_prompt_and_an_answer(
          "train.jsonl:1: a row of preferences has prompt, chosen and rejected; this one has no"
          " rejected"),
         ([{"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b"}],
-         "train.jsonl:2: this row can't be read: KeyError('rejected')"),
+         "train.jsonl:2: this row can't be read: it has no \"rejected\""),
+        ([{"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b",
+         "rejected": None}],
+         "train.jsonl:2: this row can't be read: its \"rejected\" must be a text, not null"),
+        ([{"prompt": "a", "chosen": [GOOD], "rejected": None}],
+         "train.jsonl:1: this row can't be read: its \"rejected\" must be a list of messages, not"
+         " null"),
+        ([{"prompt": 5, "chosen": [GOOD], "rejected": [BAD]}],
+         "train.jsonl:1: this row can't be read: its \"prompt\" must be a text, not 5"),
     ],
 )  # fmt: skip
 def test_wrong_rows_are_named(

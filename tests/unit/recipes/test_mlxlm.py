@@ -15,8 +15,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
+from elasticd.outputs import Listing, list_files
 from elasticd.recipes import mlxlm, models
-from elasticd.recipes.adapters import ADAPTERS, AdapterFolder
+from elasticd.recipes.adapters import ADAPTERS, AdapterFolder, numbered
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
@@ -67,7 +68,7 @@ def test_adapters_load_in_mlx_lm(
     models.prepare(model, config)
     trained: Any = tree_flatten(model.trainable_parameters())
     model.load_weights([(n, a + 0.01) for n, a in trained], strict=False)
-    folder = AdapterFolder(tmp_path / "out", model)
+    folder = AdapterFolder(tmp_path, "out", model)
     folder.write_config(spec_of(config), config)
     folder.write(ADAPTERS)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["adapter_config.json", ADAPTERS]
@@ -79,9 +80,29 @@ def test_adapters_load_in_mlx_lm(
     assert isinstance(generate(again, tokenizer, prompt="a", max_tokens=1), str)
 
 
+@pytest.mark.parametrize("below", ["", "sub/adapters"])
+def test_what_is_half_written_is_no_output(
+    below: str, model: Any, config: MlxLm, tmp_path: Path
+) -> None:
+    """Nobody copies it, or tells the user that it isn't copied."""
+    models.prepare(model, config)
+    folder = AdapterFolder(tmp_path, below, model)
+    for name in (ADAPTERS, "0000050_adapters.safetensors", "adapter_config.json"):
+        (tmp_path / below / name / "in the way").mkdir(parents=True)
+    for write in (
+        lambda: folder.write(ADAPTERS),
+        lambda: folder.write(numbered(50)),
+        lambda: folder.write_config(spec_of(config), config),
+    ):
+        with pytest.raises(OSError, match="written-"):
+            write()
+    assert len(list(tmp_path.rglob("written-*"))) == 3
+    assert list_files(tmp_path) == Listing(())
+
+
 def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) -> None:
     models.prepare(model, config)
-    folder = AdapterFolder(tmp_path, model)
+    folder = AdapterFolder(tmp_path, "", model)
     name = "model.layers.0.self_attn.q_proj.lora_b"
     model.load_weights([(name, mx.ones((8, 64)))], strict=False)
     folder.write(ADAPTERS)

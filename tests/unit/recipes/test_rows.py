@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def test_rows_that_train_nothing_are_left_out_and_named(
         ('{"text": "a"}\n[1]\n', "train.jsonl:2: is no JSON object"),
         (
             '{"text": "a"}\n{"txt": "b"}\n',
-            "train.jsonl:2: this row can't be read: KeyError('text')",
+            'train.jsonl:2: this row can\'t be read: it has no "text"',
         ),
         ('{"words": "a"}\n', "train.jsonl:1: Unsupported data format"),
     ],
@@ -77,6 +78,61 @@ def test_wrong_files_are_named(
     text: str, error: str, tmp_path: Path, tokenizer: Any, config: MlxLm
 ) -> None:
     (tmp_path / "train.jsonl").write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read_rows(tmp_path / "train.jsonl", tokenizer, config)
+    assert error in str(raised.value)
+
+
+DONE = '{"prompt": "a", "completion": "b"}'
+TALK = json.dumps(FORMATS["chat"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error"),
+    [
+        (DONE, '{"prompt": "a"}', 'it has no "completion"'),
+        (DONE, '{"prompt": "a", "completion": null}', '"completion" must be a text, not null'),
+        (DONE, '{"prompt": "a", "completion": 5}', '"completion" must be a text, not 5'),
+        (DONE, '{"prompt": ["a"], "completion": "b"}', '"prompt" must be a text, not an array'),
+        ('{"text": "a"}', '{"text": ""}', 'its "text" is empty'),
+        ('{"text": "a"}', '{"text": null}', '"text" must be a text, not null'),
+        (TALK, '{"text": "a"}', 'it has no "messages"'),
+        (TALK, '{"messages": []}', '"messages" must be a list of messages, not an empty list'),
+        (TALK, '{"messages": "a"}', '"messages" must be a list of messages, not "a"'),
+        (TALK, '{"messages": ["a"]}', 'message 1 of its "messages" must have a role and a content'),
+        (TALK, '{"messages": [{"content": "a"}]}', "must have a role, a text"),
+        (TALK, '{"messages": [{"role": "user", "content": null}]}',
+         'message 1 of its "messages" must have a content, a text, not null'),
+    ],
+)  # fmt: skip
+def test_wrong_rows_are_told_in_words(
+    first: str, second: str, error: str, tmp_path: Path, tokenizer: Any, config: MlxLm
+) -> None:
+    (tmp_path / "train.jsonl").write_text(f"{first}\n{second}\n")
+    with pytest.raises(UsageError) as raised:
+        read_rows(tmp_path / "train.jsonl", tokenizer, config)
+    said = str(raised.value)
+    assert "train.jsonl:2: this row can't be read: " in said and said.endswith(error)
+
+
+def test_who_calls_a_tool_may_say_nothing(tmp_path: Path, tokenizer: Any, config: MlxLm) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+    file = tinylm.write_rows(tmp_path / "train.jsonl", [{"messages": [CHAT[0], call]}])
+    assert len(read_rows(file, tokenizer, config).samples) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b'{"text": "\\ud83d"}', "train.jsonl:2: has half of a character"),
+        (b'{"text": "caf\xe9"}', "train.jsonl:2: is no UTF-8: there is a byte 0xe9"),
+    ],
+)
+def test_what_is_no_text_is_named(
+    line: bytes, error: str, tmp_path: Path, tokenizer: Any, config: MlxLm
+) -> None:
+    whole = b'{"text": "\\ud83d\\ude00"}\n'
+    (tmp_path / "train.jsonl").write_bytes(whole + line + b"\n")
     with pytest.raises(UsageError) as raised:
         read_rows(tmp_path / "train.jsonl", tokenizer, config)
     assert error in str(raised.value)

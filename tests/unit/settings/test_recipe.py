@@ -149,6 +149,20 @@ def test_both_may_say_the_same(folder: Path) -> None:
         ("test: true", 'recipe.config.test: there is no "data/test.jsonl"'),
         ("lr_schedule: {name: cosine_decay, arguments: [1e-5]}",
          "recipe.config.lr_schedule.arguments: cosine_decay takes 2 or 3 numbers, not 1"),
+        ("lr_schedule: {name: cosine_decay, arguments: [1e-3, 0]}",
+         "recipe.config.lr_schedule.arguments: the number of steps of cosine_decay must be at least"
+         " 1, not 0"),
+        ("lr_schedule: {name: cosine_decay, arguments: [-1e-3, 10]}",
+         "recipe.config.lr_schedule.arguments: the learning rate of cosine_decay must be at least"
+         " 0, not -0.001"),
+        ("lr_schedule: {name: cosine_decay, arguments: [1e-3, 10, -1]}",
+         "recipe.config.lr_schedule.arguments: the last learning rate of cosine_decay must be at"),
+        ("lr_schedule: {name: step_decay, arguments: [1e-3, 0.5, 0]}",
+         "recipe.config.lr_schedule.arguments: the number of steps of step_decay must be at least"),
+        ("lr_schedule: {name: linear_schedule, arguments: [0, 1e-3, 0.5]}",
+         "recipe.config.lr_schedule.arguments: the number of steps of linear_schedule must be at"),
+        ("lr_schedule: {name: exponential_decay, arguments: [1e-3, -0.5]}",
+         "recipe.config.lr_schedule.arguments: the factor of exponential_decay must be at least 0"),
         ("lr_schedule: {name: cosine, arguments: [1e-5]}", "recipe.config.lr_schedule.name: must"),
         ("optimizer_config: {adam: {beta: 1}}", "recipe.config.optimizer_config.adam.beta: unkno"),
         ("train: false", "train is there twice"),
@@ -184,6 +198,27 @@ def test_what_is_said_twice_must_be_the_same(folder: Path) -> None:
         "lora.yaml:5: recipe.config.iters: comes to train.steps = 20, and job.toml says 9: say it"
         " in one place"
     )
+
+
+def test_of_what_is_said_twice_the_assignment_wins(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    both = JOB + "[train]\nsteps = 20\n"
+    assert load(LORA, both, "train.steps=7").train.steps == 7
+    assert load(LORA, both, "recipe.config.iters=8").train.steps == 8
+    assert load(LORA, both, "train.steps=7", "recipe.config.iters=7").train.steps == 7
+    for given in (("train.steps=7", "recipe.config.iters=8"), ("train={steps=7}",)):
+        assert refusal(LORA, JOB, *given, "recipe.config.iters=8") == (
+            "--set recipe.config.iters=8: recipe.config.iters: comes to train.steps = 8, and --set"
+            " says 7: say it in one place"
+        )
+
+
+def test_each_kind_that_an_error_names_is_there(folder: Path) -> None:
+    error = refusal(LORA, TABLE.replace("mlx-lm", "mlxlm"))
+    offered = error.partition("must be ")[2].partition(", not")[0].split(" or ")
+    assert len(offered) == 2
+    for kind in offered:
+        assert load(LORA, TABLE.replace('"mlx-lm"', kind)).recipe is not None
 
 
 @pytest.mark.parametrize(
