@@ -33,6 +33,9 @@ LOOK_SECONDS = 2.0
 NICE = 5
 """Training and heartbeats come first."""
 MOST_CONNECTIONS = 256
+LOOK_ANSWER_SECONDS = 2.0
+"""Whose daemon says nothing for so long is told that it hangs; changes and logs may take longer.
+Scrapers wait for 10 s by default."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,11 +70,12 @@ def _names(given: Sequence[str], tls: bool) -> frozenset[str]:
 
 async def _serve(home: Path, listening: socket.socket, names: frozenset[str], *, tls: bool) -> None:
     client = Client(home)
-    watches = Watches(client)
-    live = Live(client, watches)
+    looking = Client(home, LOOK_ANSWER_SECONDS)
+    watches = Watches(looking)
+    live = Live(looking, watches)
     scheme = "https" if tls else "http"
     app = application(
-        client, live, Scraping(client, watches), lambda: token_of(home), names, scheme
+        client, live, Scraping(looking, watches), lambda: token_of(home), names, scheme
     )
     certificate, key = papers.shown(home) if tls else (None, None)
     config = uvicorn.Config(

@@ -46,7 +46,7 @@ PAGE = {
 }
 _MOST_BODY = 4096
 _MOST_AT_ONCE = 4
-"""Questions to the daemon beside the looks."""
+"""Questions to the daemon beside the looks and the scrapers'."""
 
 CHANGES: Mapping[str, Callable[[str], ChangeOfJob | ChangeOfNode]] = {
     "pause": lambda name: PauseJob(JobId(name)),
@@ -66,6 +66,7 @@ class PageDesk:
     live: Live
     scraping: Scraping
     busy: asyncio.Semaphore
+    scraped: asyncio.Lock
 
     async def page(self, request: Request) -> Response:
         name, kind = PAGE[request.url.path]
@@ -79,7 +80,7 @@ class PageDesk:
         return StreamingResponse(self.live.stream(job), media_type="text/event-stream")
 
     async def metrics(self, request: Request) -> Response:
-        async with self.busy:
+        async with self.scraped:  # not held up by what pages ask
             figures = await asyncio.to_thread(self.scraping.figures)
         body, kind = exposed(figures, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": kind})
@@ -176,7 +177,7 @@ def application(
     scheme: str,
 ) -> ASGIApp:
     """``token``: the home's, as it is now. ``names``: those by which this node is reached."""
-    desk = PageDesk(client, live, scraping, asyncio.Semaphore(_MOST_AT_ONCE))
+    desk = PageDesk(client, live, scraping, asyncio.Semaphore(_MOST_AT_ONCE), asyncio.Lock())
     app = Starlette(
         routes=[
             *(Route(path, desk.page) for path in PAGE),

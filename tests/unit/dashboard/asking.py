@@ -38,9 +38,9 @@ class Served:
     live: Live
 
 
-def served(home: Path, pause: float = 0.05) -> Served:
+def served(home: Path, pause: float = 0.05, answer_seconds: float = 30.0) -> Served:
     """To be called in an event loop. ``pause``: between two looks."""
-    client = Client(home, answer_seconds=30.0)
+    client = Client(home, answer_seconds)
     watches = Watches(client)
     live = Live(client, watches, pause=pause)
     names = frozenset({"localhost"})

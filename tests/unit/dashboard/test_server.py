@@ -230,7 +230,7 @@ def test_however_many_pages_there_is_one_look(home: Path, daemon: Daemon) -> Non
     assert len(told) == 20 and all(kind == "look" for kind, _ in told)
     # The second one is for those that came while the first was under way.
     assert [request["do"] for request in fake.requests].count("status") <= 2
-    assert [request["do"] for request in fake.requests].count("events") == 1
+    assert [request["do"] for request in fake.requests].count("events") <= 1
 
 
 def test_a_daemon_that_is_gone_is_said(home: Path) -> None:
@@ -263,3 +263,83 @@ def test_too_many_pages(home: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPa
     daemon(home, ANSWERS)
     monkeypatch.setattr("elasticd.dashboard.server.MOST_PAGES", 0)
     assert asked(home, "/api/live", SHOWN).status == 503
+
+
+def looks_of(body: bytes) -> list[Any]:
+    return [data for kind, data in sent_events(body) if kind == "look"]
+
+
+def test_a_job_that_is_forgotten_holds_up_no_cluster(home: Path, daemon: Daemon) -> None:
+    epochs = iter(range(4, 10_000))
+
+    def status(request: Any) -> list[Any]:
+        if request.get("job"):
+            return [{"error": f"no job {request['job']}", "code": 1}]
+        return [STATUS | {"view": STATUS["view"] | {"epoch": next(epochs)}}]
+
+    daemon(home, ANSWERS | {"status": status})
+    answer = asked(home, "/api/live?job=gone", SHOWN, until=lambda body: len(looks_of(body)) > 2)
+    looks = looks_of(answer.body)
+    assert looks[-1]["view"]["epoch"] > looks[0]["view"]["epoch"] >= 4
+    assert looks[-1]["live"] and looks[-1]["trouble"].startswith("no job gone; this is")
+    assert looks[-1]["job"]["id"] == JOB, "the one that has its turn"
+    assert {data["job"] for kind, data in sent_events(answer.body) if kind == "course"} == {JOB}
+
+
+def test_a_daemon_that_hangs_is_waited_for_once_for_all_pages(home: Path, daemon: Daemon) -> None:
+    over = threading.Event()
+    all_open = threading.Event()
+
+    def status(_: Any) -> list[Any]:
+        assert all_open.wait(30)
+        over.wait(30)
+        return []
+
+    fake = daemon(home, ANSWERS | {"status": status})
+
+    async def main() -> list[Answer]:
+        found = served(home, pause=60.0, answer_seconds=0.2)
+        async with asyncio.TaskGroup() as group:
+            pages = [
+                group.create_task(
+                    ask(found.app, f"/api/live?job=j{n}", SHOWN, until=lambda b: bool(looks_of(b)))
+                )
+                for n in range(8)
+            ]
+            while found.live.pages < len(pages):  # noqa: ASYNC110 (nobody announces it)
+                await asyncio.sleep(0.002)
+            all_open.set()
+        found.live.stop()
+        return [page.result() for page in pages]
+
+    told = [looks_of(page.body)[0] for page in asyncio.run(main())]
+    over.set()
+    assert len(told) == 8 and not any(look["live"] for look in told)
+    assert all("0.2 s" in look["trouble"] for look in told)
+    assert len(fake.requests) <= 2
+
+
+def test_scrapers_wait_for_nothing_that_pages_ask(home: Path, daemon: Daemon) -> None:
+    over = threading.Event()
+
+    def logs(_: Any) -> list[Any]:
+        over.wait(30)
+        return [{"end": True}]
+
+    fake = daemon(home, ANSWERS | {"logs": logs})
+
+    async def main() -> None:
+        app = served(home).app
+        path = f"/api/logs?job={JOB}"
+        pages = [asyncio.create_task(ask(app, path, SHOWN)) for _ in range(8)]
+        while not fake.requests:  # noqa: ASYNC110 (nobody announces it)
+            await asyncio.sleep(0.002)
+        answer = await ask(app, "/metrics", SHOWN)
+        assert b"elasticd_daemon_up 1.0" in answer.body and not any(page.done() for page in pages)
+        over.set()
+        await asyncio.gather(*pages)
+
+    try:
+        asyncio.run(main())
+    finally:
+        over.set()
