@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from elasticd.cli.monitors.looking import ENDED_JOBS, with_job
 from elasticd.cli.monitors.scene import Scene
@@ -79,36 +79,45 @@ class Live:
         self._over.set()
         self._hurry.set()
 
-    async def stream(self, wanted: Wanted) -> AsyncIterator[bytes]:
-        """Server-sent events for one page, until it goes."""
+    def enter(self, wanted: Wanted) -> Wanted | Literal[False]:
+        """Count one page more, until it :meth:`leaves <leave>`; the wish that it is granted.
+        False: too many are open."""
+        if self.pages >= MOST_PAGES:
+            return False
         if wanted not in self._wanted and len(self._wanted) >= MOST_SHOWN:
             wanted = None
         self._wanted[wanted] += 1
-        shown = self._shown.setdefault(wanted, _Shown())
-        try:
-            self._look_now()
-            yield b"retry: 1000\n\n"
-            looks = courses = -1
-            if not shown.looks:
-                looks = courses = 0  # nothing yet
-            while not self._over.is_set():
-                pulse = self._pulse
-                if shown.looks != looks:
-                    looks = shown.looks
-                    yield shown.look
-                if shown.courses != courses and shown.course:
-                    courses = shown.courses
-                    yield shown.course
-                try:
-                    await asyncio.wait_for(pulse.wait(), PING_SECONDS)
-                except TimeoutError:
-                    yield b": nothing new\n\n"
-        finally:
-            self.last_visit = time.monotonic()
-            self._wanted[wanted] -= 1
-            if not self._wanted[wanted]:
-                del self._wanted[wanted]
-                self._shown.pop(wanted, None)
+        self._shown.setdefault(wanted, _Shown())
+        return wanted
+
+    def leave(self, wanted: Wanted) -> None:
+        """A page that has entered with that wish is gone."""
+        self.last_visit = time.monotonic()
+        self._wanted[wanted] -= 1
+        if not self._wanted[wanted]:
+            del self._wanted[wanted]
+            self._shown.pop(wanted, None)
+
+    async def stream(self, wanted: Wanted, let_in: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Server-sent events for one page that has entered, until it goes or is let in no more."""
+        shown = self._shown[wanted]
+        self._look_now()
+        yield b"retry: 1000\n\n"
+        looks = courses = -1
+        if not shown.looks:
+            looks = courses = 0  # nothing yet
+        while not self._over.is_set() and let_in():
+            pulse = self._pulse
+            if shown.looks != looks:
+                looks = shown.looks
+                yield shown.look
+            if shown.courses != courses and shown.course:
+                courses = shown.courses
+                yield shown.course
+            try:
+                await asyncio.wait_for(pulse.wait(), PING_SECONDS)
+            except TimeoutError:
+                yield b": nothing new\n\n"
 
     def _look_now(self) -> None:
         self._hurry.set()

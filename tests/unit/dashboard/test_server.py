@@ -148,7 +148,8 @@ def test_nothing_is_changed_for_others(
     "body",
     [b"", b"{", b"[]", b"3", b"null", b"[" * 4000, b"\xff", {"do": "cancel"}, {"id": JOB},
      {"do": "forget", "id": JOB}, {"do": "shutdown", "id": JOB}, {"do": ["cancel"], "id": JOB},
-     {"do": "cancel", "id": 3}, {"do": "cancel", "id": ""}],
+     {"do": "cancel", "id": 3}, {"do": "cancel", "id": ""},
+     {"do": "cancel", "id": "\ud800"}, {"do": "\ud800", "id": JOB}],
 )  # fmt: skip
 def test_nothing_else_can_be_changed(home: Path, daemon: Daemon, body: Any) -> None:
     fake = daemon(home, ANSWERS)
@@ -259,10 +260,71 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_made(
     assert "internal error" in look["trouble"]
 
 
-def test_too_many_pages(home: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pages_at_once(
+    home: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     daemon(home, ANSWERS)
-    monkeypatch.setattr("elasticd.dashboard.server.MOST_PAGES", 0)
-    assert asked(home, "/api/live", SHOWN).status == 503
+    monkeypatch.setattr("elasticd.dashboard.live.MOST_PAGES", 3)
+
+    async def main() -> list[Answer]:
+        found = served(home)
+        pages = [
+            asyncio.create_task(
+                ask(found.app, "/api/live", SHOWN, until=lambda b: bool(looks_of(b)))
+            )
+            for _ in range(10)
+        ]
+        answers = await asyncio.gather(*pages)
+        assert found.live.pages == 0
+        again = await ask(found.app, "/api/live", SHOWN, until=lambda b: bool(looks_of(b)))
+        found.live.stop()
+        return [*answers, again]
+
+    answers = asyncio.run(main())
+    assert [answer.status for answer in answers].count(200) == 4
+    assert answers[-1].status == 200, "the others have left"
+
+
+def test_a_page_that_goes_before_it_is_told_anything_has_left(home: Path) -> None:
+    home.mkdir()
+
+    async def main() -> int:
+        found = served(home)
+        task = asyncio.create_task(ask(found.app, "/api/live", SHOWN))
+        while not found.live.pages:  # noqa: ASYNC110 (nobody announces it)
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        found.live.stop()
+        return found.live.pages
+
+    assert asyncio.run(main()) == 0
+
+
+def test_pages_end_when_there_is_another_token(home: Path, daemon: Daemon) -> None:
+    daemon(home, ANSWERS)
+    tokens = [TOKEN]
+
+    def change_it(body: bytes) -> bool:
+        if looks_of(body):
+            tokens[0] = "another"
+        return False  # who reads does not hang up
+
+    async def main() -> None:
+        found = served(home, token=lambda: tokens[0])
+        answer = await ask(found.app, "/api/live", SHOWN, until=change_it)
+        assert answer.status == 200 and found.live.pages == 0
+        assert (await ask(found.app, "/api/live", SHOWN)).status == 401
+        found.live.stop()
+
+    asyncio.run(main())
+
+
+def test_who_asks_only_for_the_head_of_the_stream_has_it(home: Path) -> None:
+    home.mkdir()
+    answer = asked(home, "/api/live", SHOWN, method="HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
 
 
 def looks_of(body: bytes) -> list[Any]:
