@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from elasticd.client.client import Client
-from elasticd.dashboard.connections import Complaints, Connection
+from elasticd.dashboard.connections import BoundedErrors, WebConnection
 from elasticd.dashboard.guard import LOOPBACK_NAMES
 from elasticd.dashboard.live import Live
 from elasticd.dashboard.scraping import Scraping
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tls", action="store_true", help="with the node's certificate")
     parser.add_argument("names", nargs="*", help="host names by which the node is reached")
     given = parser.parse_args(arguments)
-    sys.stderr = cast(TextIO, Complaints(sys.stderr))
+    sys.stderr = cast(TextIO, BoundedErrors(sys.stderr))
     threading.Thread(target=_end_with_the_daemon, daemon=True, name="daemon").start()
     with contextlib.suppress(OSError):
         os.nice(NICE)
@@ -104,7 +104,7 @@ def config_of(
         proxy_headers=False,
         lifespan="off",
         ws="none",
-        http=Connection,
+        http=WebConnection,
         loop="asyncio",
         timeout_keep_alive=5,
         timeout_graceful_shutdown=1,

@@ -20,7 +20,7 @@ MOST_CONNECTIONS = 256
 MOST_LOG_BYTES = 1 << 20
 
 
-class Connection(H11Protocol):
+class WebConnection(H11Protocol):
     """One of the web server's. uvicorn keeps them in a set; ``_begun`` gives their order."""
 
     _late: asyncio.TimerHandle | None = None
@@ -84,14 +84,14 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _make_room(self) -> None:
-        idle = [each for each in self.connections if isinstance(each, Connection)]
+        idle = [each for each in self.connections if isinstance(each, WebConnection)]
         idle = [each for each in idle if each is not self and each.is_idle()] or [self]
         goes = min(idle, key=lambda each: each._begun)
         self.connections.discard(goes)
         goes.transport.abort()
 
 
-class Complaints(io.TextIOBase):
+class BoundedErrors(io.TextIOBase):
     """In the place of ``sys.stderr``, whose file begins anew when it has become too long."""
 
     def __init__(self, stream: TextIO) -> None:

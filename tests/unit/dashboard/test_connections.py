@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from elasticd.dashboard import connections
 from elasticd.dashboard.__main__ import config_of
-from elasticd.dashboard.connections import Complaints
+from elasticd.dashboard.connections import BoundedErrors
 from elasticd.dashboard.guard import HEADERS
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -130,7 +130,7 @@ def test_the_log_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     path = tmp_path / "dashboard.log"
     with path.open("w") as file:
         logger = logging.Logger("test")
-        logger.addHandler(logging.StreamHandler(Complaints(file)))
+        logger.addHandler(logging.StreamHandler(BoundedErrors(file)))
         for number in range(500):
             logger.error("line %d", number)
             assert os.stat(path).st_size <= 1000
