@@ -13,10 +13,13 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from elasticd.client.client import Client
+from elasticd.dashboard.connections import BoundedErrors, WebConnection
 from elasticd.dashboard.guard import LOOPBACK_NAMES
 from elasticd.dashboard.live import Live
 from elasticd.dashboard.scraping import Scraping
@@ -32,7 +35,9 @@ LIFE_SECONDS = 6 * 3600.0
 LOOK_SECONDS = 2.0
 NICE = 5
 """Training and heartbeats come first."""
-MOST_CONNECTIONS = 256
+LOOK_ANSWER_SECONDS = 2.0
+"""Whose daemon says nothing for so long is told that it hangs; changes and logs may take longer.
+Scrapers wait for 10 s by default."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tls", action="store_true", help="with the node's certificate")
     parser.add_argument("names", nargs="*", help="host names by which the node is reached")
     given = parser.parse_args(arguments)
+    sys.stderr = cast(TextIO, BoundedErrors(sys.stderr))
     threading.Thread(target=_end_with_the_daemon, daemon=True, name="daemon").start()
     with contextlib.suppress(OSError):
         os.nice(NICE)
@@ -67,37 +73,44 @@ def _names(given: Sequence[str], tls: bool) -> frozenset[str]:
 
 async def _serve(home: Path, listening: socket.socket, names: frozenset[str], *, tls: bool) -> None:
     client = Client(home)
-    watches = Watches(client)
-    live = Live(client, watches)
+    looking = Client(home, LOOK_ANSWER_SECONDS)
+    watches = Watches(looking)
+    live = Live(looking, watches)
     scheme = "https" if tls else "http"
     app = application(
-        client, live, Scraping(client, watches), lambda: token_of(home), names, scheme
+        client, live, Scraping(looking, watches), lambda: token_of(home), names, scheme
     )
     certificate, key = papers.shown(home) if tls else (None, None)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        lifespan="off",
-        ws="none",
-        http="h11",
-        loop="asyncio",
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=1,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(config_of(app, certificate, key))
     watcher = asyncio.create_task(_end_when_idle(server, live))
     try:
         await server.serve(sockets=[listening])
     finally:
         watcher.cancel()
         live.stop()
+
+
+def config_of(
+    app: ASGIApp, certificate: Path | None = None, key: Path | None = None
+) -> uvicorn.Config:
+    """How it is served. What strangers do wrong is a warning of uvicorn's, a line each: nobody
+    wants to read those."""
+    return uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        http=WebConnection,
+        loop="asyncio",
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
 
 
 async def _end_when_idle(server: uvicorn.Server, live: Live) -> None:

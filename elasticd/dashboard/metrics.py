@@ -213,7 +213,7 @@ def _course(name: str, course: Chronicle) -> Iterator[Sample]:
     spent = goodput(course)
     yield from _some("elasticd_job_goodput_ratio", (name,), spent.share)
     for cause in CAUSES:
-        yield Sample("elasticd_job_time_seconds", (name, cause), getattr(spent, cause))
+        yield from _some("elasticd_job_time_seconds", (name, cause), getattr(spent, cause))
     faults: dict[str, list[SeenFault]] = {}
     for fault in course.faults:
         faults.setdefault(fault.fault, []).append(fault)

@@ -55,9 +55,14 @@ class Scraping:
         return ClusterFigures(elasticd.__version__, status, self._told(status))
 
     def _told(self, status: Mapping[str, Any]) -> dict[str, ToldJob]:
-        jobs = [str(job.get("id")) for job in Scene(status).jobs][:MOST_JOBS]
-        watches = [self._watches.of(job) for job in jobs]
+        watches = [self._watches.of(job) for job in followed(status)]
         until = time.monotonic() + self._patience
         ready = [w for w in watches if w.caught_up.wait(max(0.0, until - time.monotonic()))]
         now = self._clock()
         return {watch.job: watch.told(now) for watch in ready}
+
+
+def followed(status: Mapping[str, Any]) -> list[str]:
+    """Whose events are: those that wait for their turn come last, since they have told little."""
+    jobs = sorted(Scene(status).jobs, key=lambda job: job.get("state") == "queued")
+    return [str(job.get("id")) for job in jobs][:MOST_JOBS]

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -32,7 +33,7 @@ from elasticd.core.words.requests import (
 )
 from elasticd.dashboard.exposition import exposed
 from elasticd.dashboard.guard import HEADERS, Guard
-from elasticd.dashboard.live import MOST_PAGES, Live
+from elasticd.dashboard.live import MOST_PAGES, Live, Wanted
 from elasticd.dashboard.scraping import Scraping
 from elasticd.errors import ElasticdError, NoDaemonError
 from elasticd.types import JobId, NodeId
@@ -45,8 +46,10 @@ PAGE = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _MOST_BODY = 4096
+_TOKEN = "elasticd.token"
+"""In the scope of a request: the token with which it was let in."""
 _MOST_AT_ONCE = 4
-"""Questions to the daemon beside the looks."""
+"""Questions to the daemon beside the looks and the scrapers'."""
 
 CHANGES: Mapping[str, Callable[[str], ChangeOfJob | ChangeOfNode]] = {
     "pause": lambda name: PauseJob(JobId(name)),
@@ -66,6 +69,8 @@ class PageDesk:
     live: Live
     scraping: Scraping
     busy: asyncio.Semaphore
+    scraped: asyncio.Lock
+    token: Callable[[], str]
 
     async def page(self, request: Request) -> Response:
         name, kind = PAGE[request.url.path]
@@ -73,13 +78,16 @@ class PageDesk:
 
     async def stream(self, request: Request) -> Response:
         """What is to be seen, live."""
-        if self.live.pages >= MOST_PAGES:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        wanted = self.live.enter(request.query_params.get("job") or None)
+        if wanted is False:
             return _refused(503, f"{MOST_PAGES} pages are open already")
-        job = request.query_params.get("job") or None
-        return StreamingResponse(self.live.stream(job), media_type="text/event-stream")
+        shown = request.scope[_TOKEN]
+        return _PageStream(self.live, wanted, lambda: self.token() == shown)
 
     async def metrics(self, request: Request) -> Response:
-        async with self.busy:
+        async with self.scraped:  # not held up by what pages ask
             figures = await asyncio.to_thread(self.scraping.figures)
         body, kind = exposed(figures, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": kind})
@@ -119,11 +127,26 @@ class PageDesk:
         return Response(json_line(answer), media_type="application/json")
 
 
+class _PageStream(StreamingResponse):
+    """Of a page that has entered: it leaves when this ends, even if nothing was ever sent."""
+
+    def __init__(self, live: Live, wanted: Wanted, let_in: Callable[[], bool]) -> None:
+        super().__init__(live.stream(wanted, let_in), media_type="text/event-stream")
+        self._leave = partial(live.leave, wanted)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+
+
 def _read(body: bytes) -> ChangeOfJob | ChangeOfNode | None:
     """What a page wants to change; None: that is nothing that it may."""
     try:
         said = json.loads(body)
         do, name = said["do"], said["id"]
+        f"{do}{name}".encode()  # JSON may hold half a character
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(do, str) or do not in CHANGES or not isinstance(name, str) or not name:
@@ -162,7 +185,8 @@ class Guarded:
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        refusal = self._guard.refusal(scope["method"], scope["path"], headers, self._token())
+        scope[_TOKEN] = token = self._token()
+        refusal = self._guard.refusal(scope["method"], scope["path"], headers, token)
         app = self._app if refusal is None else _refused(refusal.status, refusal.why)
         await app(scope, receive, send_guarded)
 
@@ -176,7 +200,7 @@ def application(
     scheme: str,
 ) -> ASGIApp:
     """``token``: the home's, as it is now. ``names``: those by which this node is reached."""
-    desk = PageDesk(client, live, scraping, asyncio.Semaphore(_MOST_AT_ONCE))
+    desk = PageDesk(client, live, scraping, asyncio.Semaphore(_MOST_AT_ONCE), asyncio.Lock(), token)
     app = Starlette(
         routes=[
             *(Route(path, desk.page) for path in PAGE),

@@ -34,12 +34,16 @@ class WatchedJob:
     rates: tuple[tuple[float, float], ...]
 
 
-def look(status: Mapping[str, Any], job: str | None, now: float, trouble: str) -> dict[str, Any]:
-    """``job``: the one that the page shows. ``trouble``: why this is not new."""
+def look(
+    status: Mapping[str, Any], job: str | None, now: float, trouble: str, *, live: bool
+) -> dict[str, Any]:
+    """``job``: the one that the page shows. ``trouble``: what its reader has to know. ``live``:
+    this is new; otherwise ``trouble`` says why it isn't."""
     scene = Scene(status)
     return {
         "time": now,
         "trouble": trouble,
+        "live": live,
         "asked": (status.get("loop") or {}).get("node"),
         "cluster": status.get("cluster"),
         "view": status.get("view") or {},

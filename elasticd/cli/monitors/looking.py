@@ -32,7 +32,13 @@ def status_of(client: Client, job: str | None) -> tuple[dict[str, Any], str | No
         NoDaemonError: no daemon answers.
         OperationError: there is no such job.
     """
-    status = client.request(ShowStatus(ended=ENDED_JOBS))
+    return with_job(client, client.request(ShowStatus(ended=ENDED_JOBS)), job)
+
+
+def with_job(
+    client: Client, status: dict[str, Any], job: str | None
+) -> tuple[dict[str, Any], str | None]:
+    """``status``, as :func:`status_of` gives it. Raises as that."""
     jobs = status.get("jobs") or []
     if job is None:
         return status, first(Scene(status).jobs)

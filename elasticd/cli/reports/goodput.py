@@ -16,11 +16,12 @@ class Goodput:
     """Seconds of the time in which it was the job's turn: neither waiting for it, nor paused.
 
     ``redone`` is an estimate: the steps that were lost, at the mean pace of all. The rest is summed
-    from events.
+    from events. ``useful``: None if it trained, but no event says that a step was reached: they
+    tell of that with the first checkpoint.
     """
 
     turn: float
-    useful: float
+    useful: float | None
     detection: float
     regrouping: float
     parked: float
@@ -32,8 +33,8 @@ class Goodput:
 
     @property
     def share(self) -> float | None:
-        """Useful step time over wall time; None: it never had its turn."""
-        return self.useful / self.turn if self.turn > 0 else None
+        """Useful step time over wall time; None: it never had its turn, or it is unknown."""
+        return None if self.useful is None or self.turn <= 0 else self.useful / self.turn
 
 
 def goodput(course: Chronicle) -> Goodput:
@@ -44,11 +45,11 @@ def goodput(course: Chronicle) -> Goodput:
     stepping = training - checkpoints - growth
     reached = max((mark.step for mark in course.marks), default=0)
     lost = course.lost_steps
-    redone = stepping * lost / (reached + lost) if reached + lost else 0.0
+    redone = stepping * lost / (reached + lost) if reached else 0.0
     waiting, paused = course.seconds("waiting"), course.seconds("paused")
     return Goodput(
         turn=sum(each.seconds for each in course.stretches) - waiting - paused,
-        useful=stepping - redone if reached else 0.0,
+        useful=stepping - redone if reached or not stepping else None,
         detection=course.seconds("detection"),
         regrouping=course.seconds("regrouping"),
         parked=course.seconds("parked"),

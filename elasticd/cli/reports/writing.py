@@ -40,7 +40,7 @@ def paper(facts: JobFacts) -> Paper:
         Chapter("State", _state(facts)),
         Chapter("Curves", tuple(_curves(facts))),
         Chapter("Where the time went", tuple(_time(facts.course))),
-        Chapter("Faults and recoveries", tuple(_faults(facts.course))),
+        Chapter("Faults and recoveries", tuple(_faults(facts))),
         Chapter("Checkpoints", tuple(_checkpoints(facts))),
         Chapter("Nodes", (_nodes(facts),)),
         Chapter("Configuration", (_settings(facts.job),)),
@@ -141,12 +141,14 @@ def _time(course: Chronicle | None) -> Iterable[Block]:
         return
     spent = goodput(course)
     yield CourseChart(course.begin, course.stretches, course.faults, _told(course))
-    if spent.share is None:
+    if spent.turn <= 0:
         yield Note(f"It has not had its turn yet: {lasting(spent.waiting)} since it was submitted.")
         return
+    part = "unknown" if spent.share is None else f"{spent.share:.1%}"
+    useful = lasting(spent.useful) or "nobody knows how much"
     yield Note(
-        f"Goodput {spent.share:.1%}: of the {lasting(spent.turn)} in which it was its turn"
-        f" {lasting(spent.useful)} went into steps that count. Besides it waited"
+        f"Goodput {part}: of the {lasting(spent.turn)} in which it was its turn"
+        f" {useful} went into steps that count. Besides it waited"
         f" {lasting(spent.waiting)} for its turn and its first step, and was paused for"
         f" {lasting(spent.paused)}."
     )
@@ -157,7 +159,9 @@ def _time(course: Chronicle | None) -> Iterable[Block]:
 def _rows_of(spent: Goodput) -> Iterable[tuple[Cell, ...]]:
     for name, told in _CAUSES:
         seconds = getattr(spent, name)
-        if seconds or name == "useful":
+        if seconds is None:
+            yield told, None, None
+        elif seconds or name == "useful":
             yield told, round(seconds, 2), f"{seconds / spent.turn:.1%}"
 
 
@@ -167,9 +171,17 @@ def _told(course: Chronicle) -> str:
     return f"{counted(len(course.faults), 'fault')}; {spent}"
 
 
-def _faults(course: Chronicle | None) -> Iterable[Block]:
+def _nothing_told(recoveries: int) -> str:
+    if not recoveries:
+        return "Nothing broke, as far as the events tell."
+    begun = counted(recoveries, "recovery", "recoveries")
+    return f"No event tells of a fault, or of a recovery that was finished; {begun} had begun."
+
+
+def _faults(facts: JobFacts) -> Iterable[Block]:
+    course = facts.course
     if course is None or not (course.faults or course.recoveries):
-        yield Note("Nothing broke, as far as the events tell.")
+        yield Note(_nothing_told(whole(facts.job, "recoveries") or 0))
         return
     rows: list[tuple[Cell, ...]] = [
         (

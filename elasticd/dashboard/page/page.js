@@ -9,7 +9,7 @@ const ENDED = ["finished", "failed", "cancelled"];
 const at = (id) => document.getElementById(id);
 let token = takeToken();
 let wanted = "";
-let look = null, course = null, zoom = 0, storedFor = "", hurry = null, announced = "", told = 0;
+let look = null, course = null, newest = null, zoom = 0, storedFor = "", hurry = null, announced = "", told = 0;
 
 function takeToken() {
   const found = /token=([\w-]+)/.exec(location.hash);
@@ -79,12 +79,21 @@ function heard(block) {
   const said = JSON.parse(found[2]);
   if (found[1] === "look") {
     look = said;
-    connected(`live, from ${said.asked ?? "no node"}`, false);
+    if (said.live) connected(`live, from ${said.asked ?? "no node"}`, false);
+    else connected("not live: no answer from the daemon", true);
+    if (course && course.job !== said.job?.id) matched(); // it was forgotten, say
     showLook();
+    if (!course && newest?.job === said.job?.id) matched();
   } else if (found[1] === "course") {
-    course = said;
-    showCourse();
+    newest = said;
+    matched();
   }
+}
+
+// Figures are shown beside the job whose they are only.
+function matched() {
+  course = newest?.job === look?.job?.id ? newest : null;
+  showCourse();
 }
 
 function connected(text, lost) {
@@ -219,6 +228,7 @@ function chooser() {
   select.dataset.now = now;
   select.replaceChildren(...options.map(([value, text]) => Object.assign(made("option", text), { value })));
   select.value = wanted;
+  if (select.selectedIndex < 0) select.value = ""; // it was forgotten
 }
 
 function showJob(job) {
@@ -252,11 +262,12 @@ function showJob(job) {
     value_.className = className ?? "";
   });
   announce(job);
-  const newest = course?.job === job?.id ? course?.newest ?? "" : "";
-  const asked = job ? `${job.id} ${newest} ${job.digest_step} ${job.state}` : "";
+  const stored = course?.job === job?.id ? course?.newest ?? "" : "";
+  const asked = job ? `${job.id} ${stored} ${job.digest_step} ${job.state}` : "";
   if (asked !== storedFor) {
     storedFor = asked;
     if (job) showStored(job.id);
+    else fill(at("stored"), []);
   }
 }
 
@@ -308,12 +319,14 @@ const WORDS = {
   parked: "parked: too few nodes", growth: "pauses for members that joined", checkpoints: "pauses for checkpoints", waiting: "waiting for its turn", paused: "paused",
 };
 
+const NOTHING = { losses: [], rates: [], events: [], course: null };
+
 function showCourse() {
-  const stored = course.events.find((event) => event.kind === "checkpoint_committed");
-  course.newest = stored?.line ?? "";
-  const told = course.course;
-  lineChart(at("losses"), course.losses, { none: "no losses seen yet" });
-  lineChart(at("rates"), course.rates, { shown: (x) => clock(x), across: "time", none: "no speeds seen yet" });
+  const { losses, rates, events, course: told } = course ?? NOTHING;
+  const stored = events.find((event) => event.kind === "checkpoint_committed");
+  if (course) course.newest = stored?.line ?? "";
+  lineChart(at("losses"), losses, { none: "no losses seen yet" });
+  lineChart(at("rates"), rates, { shown: (x) => clock(x), across: "time", none: "no speeds seen yet" });
   const steps = [];
   for (const [since, until, speed] of told?.speeds ?? []) {
     if (steps.length && since > steps.at(-1)[0]) steps.push([steps.at(-1)[0], 0]);
@@ -331,13 +344,18 @@ function showCourse() {
   fill(at("went"), Object.entries(WORDS).filter(([cause]) => spent[cause] > 0).map(([cause, text]) => [
     cause, [text, seconds(spent[cause]), cause === "waiting" || cause === "paused" ? "-" : share(told.turn ? spent[cause] / told.turn : null)],
   ]));
-  at("events").replaceChildren(...course.events.map((event) => made("li", event.line)));
+  at("events").replaceChildren(...events.map((event) => made("li", event.line)));
   showTimeline();
 }
 
 function showTimeline() {
   const told = course?.course;
-  if (!told) return;
+  if (!told) {
+    at("timeline").replaceChildren();
+    at("timeline").setAttribute("aria-label", "nothing yet");
+    at("legend").replaceChildren();
+    return;
+  }
   timeline(at("timeline"), told, zoom);
   const sums = new Map();
   for (const [from, until, kind] of told.stretches) sums.set(kind, (sums.get(kind) ?? 0) + until - from);
@@ -382,7 +400,7 @@ async function showLines() {
 
 at("job").onchange = (event) => {
   wanted = event.target.value;
-  course = null;
+  course = newest = null;
   hurry?.abort("another");
 };
 for (const button of document.querySelectorAll("[data-last]")) {

@@ -77,7 +77,7 @@ def test_goodput_and_what_it_was_lost_to() -> None:
     assert spent.redone == pytest.approx(stepping * 5 / 125)
     assert spent.share == pytest.approx(stepping * 120 / 125 / 80)
     lost = spent.detection + spent.regrouping + spent.redone + spent.checkpoints + spent.growth
-    assert spent.useful + lost == pytest.approx(spent.turn)
+    assert spent.useful is not None and spent.useful + lost == pytest.approx(spent.turn)
 
 
 def test_speeds_are_between_steps_that_were_named() -> None:
@@ -367,6 +367,22 @@ def test_figures_are_those_of_the_events() -> None:
     assert recovery == f"| {clock} | restore | 4 | 5 | 40 |"
     assert "| worker\\_exit | 1 | node-1 | 1 | signal 9 (certain) |" in text
     assert "| until faults were found | 1 | 1.2% |" in text
+
+
+def test_a_job_that_ends_before_its_first_checkpoint_has_no_known_goodput() -> None:
+    events = [*COURSE[:2], event(20, "job_failed", reason="ValueError")]
+    spent = goodput(read(events))
+    assert (spent.share, spent.useful, spent.redone, spent.turn) == (None, None, 0, 10)
+    text = markdown.page(paper(replace(FACTS, course=read(events))))
+    assert "Goodput unknown: of the 10.00 s" in text and "0.0%" not in text
+    assert "| goodput |" not in text
+
+
+def test_a_recovery_that_no_event_tells_of_is_not_nothing() -> None:
+    quiet = replace(FACTS, course=read(COURSE[:2]))
+    assert "Nothing broke" in markdown.page(paper(quiet))
+    text = markdown.page(paper(replace(quiet, job={**JOB, "recoveries": 1})))
+    assert "Nothing broke" not in text and "1 recovery had begun" in text
 
 
 def test_a_long_history_is_bounded() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,19 @@ class Served:
     live: Live
 
 
-def served(home: Path, pause: float = 0.05) -> Served:
+def served(
+    home: Path,
+    pause: float = 0.05,
+    answer_seconds: float = 30.0,
+    token: Callable[[], str] = lambda: TOKEN,
+) -> Served:
     """To be called in an event loop. ``pause``: between two looks."""
-    client = Client(home, answer_seconds=30.0)
+    client = Client(home, answer_seconds)
     watches = Watches(client)
     live = Live(client, watches, pause=pause)
     names = frozenset({"localhost"})
     scraping = Scraping(client, watches)
-    return Served(application(client, live, scraping, lambda: TOKEN, names, "http"), live)
+    return Served(application(client, live, scraping, token, names, "http"), live)
 
 
 async def ask(

@@ -25,6 +25,7 @@ from elasticd.dashboard.metrics import (
     series_of,
     table,
 )
+from elasticd.dashboard.scraping import followed
 from tests.unit.cli.conftest import STATUS
 from tests.unit.cli.test_report_pages import COURSE, read
 
@@ -83,6 +84,21 @@ def test_the_figures_are_those_of_status_and_report() -> None:
     assert found["elasticd_link_up", "node-0", "node-1", "10.1.0.2"] == 0
     assert found["elasticd_job_checkpoint_stall_seconds", JOB] == 0.25
     assert found["elasticd_job_checkpoint_time_seconds", JOB] == 5.0
+
+
+def test_goodput_that_nobody_knows_is_not_there() -> None:
+    course = read([*COURSE[:2], COURSE[-1] | {"kind": "job_failed"}])
+    found = told(ClusterFigures("1", STATUS, {JOB: ToldJob(course)}))
+    assert ("elasticd_job_goodput_ratio", JOB) not in found
+    assert ("elasticd_job_time_seconds", JOB, "useful") not in found
+    assert found["elasticd_job_time_seconds", JOB, "waiting"] == 10
+
+
+def test_those_that_run_or_ended_are_followed_before_those_that_wait() -> None:
+    jobs = [{"id": f"q{n}", "state": "queued", "queue_position": n} for n in range(20)]
+    others = [{"id": state, "state": state} for state in ("finished", "paused", "running")]
+    found = followed({"jobs": [*jobs, *others]})
+    assert found == ["running", "paused", "finished", "q0", "q1", "q2", "q3", "q4"]
 
 
 def test_every_second_of_a_turn_has_a_cause() -> None:
