@@ -49,7 +49,9 @@ def dashboard(
         make_token(node)
     token = token_of(node)
     if not token:
-        raise OperationError(f"{node / TOKEN_FILE} can't be read; make another: --new-token")
+        raise OperationError(
+            f"{node / TOKEN_FILE} holds no token, or others can read it; make another: --new-token"
+        )
     url = f"http{'s' if place.tls else ''}://{place.host}:{place.port}/#token={token}"
     fingerprint = _fingerprint(node) if place.tls else None
     if options.json:

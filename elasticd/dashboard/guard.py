@@ -27,7 +27,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of every answer."""
+"""Of every answer, also to what is no request (connections.py)."""
 _SCHEME = "bearer "
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 

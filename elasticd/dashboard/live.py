@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from elasticd.cli.monitors.looking import ENDED_JOBS, with_job
 from elasticd.cli.monitors.scene import Scene
-from elasticd.cli.screen import json_line
 from elasticd.client.client import Client
 from elasticd.core.words.requests import ShowStatus
 from elasticd.dashboard import telling
@@ -196,4 +195,4 @@ class Live:
 
 def _sent(kind: str, said: Mapping[str, Any]) -> bytes:
     """On the wire; what is sent has no line breaks."""
-    return f"event: {kind}\ndata: {json_line(said)}\n\n".encode()
+    return f"event: {kind}\ndata: {telling.wire(said)}\n\n".encode()

@@ -13,12 +13,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elasticd.cli.monitors.looking import last_log_lines
-from elasticd.cli.screen import json_line
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import (
@@ -35,6 +34,7 @@ from elasticd.dashboard.exposition import exposed
 from elasticd.dashboard.guard import HEADERS, Guard
 from elasticd.dashboard.live import MOST_PAGES, Live, Wanted
 from elasticd.dashboard.scraping import Scraping
+from elasticd.dashboard.telling import wire
 from elasticd.errors import ElasticdError, NoDaemonError
 from elasticd.types import JobId, NodeId
 
@@ -124,7 +124,7 @@ class PageDesk:
                 answer = await asyncio.to_thread(ask)
         except ElasticdError as error:
             return _refused(503 if isinstance(error, NoDaemonError) else 409, str(error))
-        return Response(json_line(answer), media_type="application/json")
+        return Response(wire(answer), media_type="application/json")
 
 
 class _PageStream(StreamingResponse):
@@ -159,7 +159,7 @@ def _file(name: str) -> bytes:
 
 
 def _refused(status: int, why: str) -> Response:
-    return JSONResponse({"error": why}, status)
+    return Response(wire({"error": why}), status, media_type="application/json")
 
 
 class Guarded:

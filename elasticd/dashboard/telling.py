@@ -12,6 +12,7 @@ from elasticd.cli.output import event_line
 from elasticd.cli.reports.chronicle import Chronicle, DoneRecovery, SeenFault
 from elasticd.cli.reports.goodput import goodput, speeds
 from elasticd.cli.reports.losses import thinned
+from elasticd.cli.screen import clean, json_line
 from elasticd.dashboard.metrics import CAUSES
 
 MOST_STRETCHES = 400
@@ -107,3 +108,19 @@ def _recovery(recovery: DoneRecovery) -> dict[str, Any]:
         "lost_steps": recovery.lost_steps,
         "resume_step": recovery.resume_step,
     }
+
+
+def wire(said: Mapping[str, Any]) -> str:
+    """On one line, as JSON. In every text what isn't printable is escaped, as ``elasticctl`` does,
+    but for line breaks and tabs: what turns the direction of writing, say, is to be seen."""
+    return json_line({key: _printable(value) for key, value in said.items()})
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return value if value.isprintable() else "\t".join(map(clean, value.split("\t")))
+    if isinstance(value, Mapping):
+        return {_printable(str(key)): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -186,6 +187,42 @@ def test_it_can_be_used_by_everyone(hostile: str) -> None:
         assert color != plain
         wide = driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
         assert wide == [360, 360]
+
+
+def test_a_job_that_is_forgotten_and_a_daemon_that_hangs(tmp_path: Path) -> None:
+    home, hangs = tmp_path / "home", threading.Event()
+    other = {**STATUS["jobs"][0], "id": "other-1-k3f9", "state": "parked"}
+    jobs = [STATUS["jobs"][0], other]
+    goes_on = threading.Event()
+
+    def status(request: dict[str, Any]) -> list[dict[str, Any]]:
+        if hangs.is_set():
+            goes_on.wait(60)
+        if request.get("job"):
+            return [{"error": f"no job {request['job']}", "code": 1}]
+        return [{**STATUS, "loop": {"node": "node-0"}, "jobs": list(jobs)}]
+
+    with FakeDaemon(home, {**ANSWERS, "status": status}), contextlib.ExitStack() as last:
+        last.callback(goes_on.set)
+        make_token(home)
+        with page_process(home) as port, browser() as driver:
+            driver.get(f"http://127.0.0.1:{port}/#token={token_of(home)}")
+            wait_for("the jobs", lambda: "other" in text_of(driver, "job"), driver)
+            driver.find_element("css selector", "#job option[value=other-1-k3f9]").click()
+            wait_for("the other", lambda: "other" in text_of(driver, "figures"), driver)
+            wait_for("its faults", lambda: rows_of(driver, "faults"), driver)
+            jobs.pop()
+            wait_for("why", lambda: "no job other-1-k3f9" in text_of(driver, "trouble"), driver)
+            wait_for("the first", lambda: "byte-lm" in text_of(driver, "figures"), driver)
+            wait_for("its faults", lambda: rows_of(driver, "faults"), driver)
+            assert text_of(driver, "connection") == "live, from node-0"
+            jobs.pop()
+            wait_for("none", lambda: "no jobs yet" in text_of(driver, "figures"), driver)
+            assert not rows_of(driver, "faults") and text_of(driver, "events") == ""
+            hangs.set()
+            wait_for("silence", lambda: "not live" in text_of(driver, "connection"), driver)
+            assert "2 s" in text_of(driver, "trouble")
+            assert not complaints(driver)
 
 
 REACHED = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from elasticd.shell.storage.durable import write_whole
 TOKEN_FILE = "dashboard.token"
 PLACE_FILE = "dashboard.json"
 _TOKEN_BYTES = 32
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{22,256}")
+"""The shortest has 128 bits, if chance has made it."""
 _MOST_BYTES = 4096
 
 
@@ -32,7 +35,8 @@ class WebPlace:
 
 
 def token_of(home: Path) -> str:
-    """The home's token; empty: there is none, or others can read it."""
+    """The home's token; empty: there is none, or others can read it, or it is none that an address
+    can hold."""
     try:
         fd = os.open(home / TOKEN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -42,9 +46,10 @@ def token_of(home: Path) -> str:
         if found.st_mode & 0o077 or found.st_uid not in (0, os.geteuid()):
             return ""
         try:
-            return file.read(_MOST_BYTES).decode("ascii").strip()
+            text = file.read(_MOST_BYTES).decode("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
+    return text if _TOKEN.fullmatch(text) else ""
 
 
 def make_token(home: Path) -> None:

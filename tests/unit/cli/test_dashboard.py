@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from elasticd.shell.control.webtoken import (
     PLACE_FILE,
     TOKEN_FILE,
@@ -80,3 +82,20 @@ def test_there_is_none(ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, A
         assert (code, out) == (1, "") and why in err and len(err.splitlines()) == 1
     tell_place(home, WebPlace("127.0.0.1", 8050))
     assert ctl("dashboard", "--home", home)[0] == 1 and not (home / TOKEN_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "short", "a" * 20 + "\n" + "b" * 20, "x" * 30 + " y", "é" * 40]
+)
+def test_what_is_no_token_makes_no_address(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any], text: str
+) -> None:
+    daemon(home, {"status": status})
+    tell_place(home, WebPlace("127.0.0.1", 8050))
+    (home / TOKEN_FILE).write_text(text)
+    (home / TOKEN_FILE).chmod(0o600)
+    code, out, err = ctl("dashboard", "--home", home)
+    assert (code, out) == (1, "") and len(err.splitlines()) == 1
+    assert "holds no token" in err and "--new-token" in err
+    code, out, _ = ctl("dashboard", "--new-token", "--home", home)
+    assert code == 0 and len(token_of(home)) == 43 and token_of(home) in out

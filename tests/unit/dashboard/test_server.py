@@ -405,3 +405,28 @@ def test_scrapers_wait_for_nothing_that_pages_ask(home: Path, daemon: Daemon) ->
         asyncio.run(main())
     finally:
         over.set()
+
+
+TURNING = "a\u202eb\x1b[31mc\nnext\tline"
+SEEN = "a\\u202eb\\x1b[31mc\nnext\tline"
+
+
+def test_what_is_not_printable_is_shown_escaped(home: Path, daemon: Daemon) -> None:
+    job = STATUS["jobs"][0] | {"reason": TURNING}
+    daemon(
+        home,
+        ANSWERS
+        | {
+            "status": STATUS | {"jobs": [job]},
+            "logs": [{"rank": 0, "node": "n", "text": TURNING}, {"end": True}],
+            "checkpoints": {"silent": {"node-1": TURNING}},
+            "cancel": {"error": TURNING, "code": 1},
+        },
+    )
+    look = looks_of(asked(home, "/api/live", SHOWN, until=lambda b: bool(looks_of(b))).body)[0]
+    assert look["job"]["reason"] == look["jobs"][0]["reason"] == SEEN
+    assert asked(home, f"/api/logs?job={JOB}", SHOWN).said["lines"] == [
+        f"[0] {SEEN.splitlines()[0]}", f"[0] {SEEN.splitlines()[1]}",
+    ]  # fmt: skip
+    assert asked(home, f"/api/checkpoints?job={JOB}", SHOWN).said["silent"] == {"node-1": SEEN}
+    assert change(home, {"do": "cancel", "id": JOB}, SHOWN, JSON).said["error"] == SEEN
