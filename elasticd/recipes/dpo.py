@@ -88,11 +88,11 @@ def collate(longest: int) -> Callable[[Sequence[Sample]], tuple[mx.array, mx.arr
         rows = [sample[side] for side in (0, 1) for sample in samples]
         wide = width(max(len(row) for row, _ in rows), longest)
         tokens = np.zeros((len(rows), wide), np.int32)
-        mask = np.zeros((len(rows), wide), np.bool_)
+        mask = np.zeros((len(rows), wide), np.uint8)
         for at, (row, offset) in enumerate(rows):
             tokens[at, : len(row)] = row
-            mask[at, max(offset, 1) : len(row)] = True
-        return mx.array(tokens), mx.array(mask[:, 1:])
+            mask[at, max(offset, 1) : len(row)] = 1
+        return mx.array(tokens), mx.array(mask[:, 1:]).astype(mx.bool_)
 
     return batch
 

@@ -211,16 +211,16 @@ def collate(
     def batch(samples: Sequence[Sample]) -> tuple[mx.array, ...]:
         wide = width(max(map(length, samples)), longest)
         tokens = np.zeros((len(samples), wide), np.int32)
-        mask = np.zeros((len(samples), wide), np.bool_)
+        mask = np.zeros((len(samples), wide), np.uint8)
         rows = np.zeros((len(samples), wide), np.int32)
         for at, sample in enumerate(samples):
             begin = 0
             for number, (row, offset) in enumerate(sample, start=1):
                 end = begin + len(row)
                 tokens[at, begin:end], rows[at, begin:end] = row, number
-                mask[at, begin + max(offset, 1) : end] = True
+                mask[at, begin + max(offset, 1) : end] = 1
                 begin = end
-        made = mx.array(tokens), mx.array(mask[:, 1:])
+        made = mx.array(tokens), mx.array(mask[:, 1:]).astype(mx.bool_)
         return (*made, mx.array(rows[:, :-1])) if packed else made
 
     return batch
