@@ -7,12 +7,14 @@ moved. Linux has nothing of the kind.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
+
+from elasticd.errors import OperationError
+from elasticd.supervision.service import run_command
 
 LEFT_OUT = ("cache", "checkpoints", "clones")
 _TMUTIL = ("/usr/bin/tmutil", "addexclusion")
@@ -26,18 +28,10 @@ log = structlog.get_logger(__name__)
 def _run(command: Sequence[str]) -> str:
     """Why it failed, or nothing."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run_command(command, _SECONDS)
+    except (OperationError, OSError) as error:
         return str(error)
-    said = done.stdout.decode("utf-8", "replace").strip()
-    return said or f"status {done.returncode}" if done.returncode else ""
+    return done.text or f"status {done.status}" if done.status else ""
 
 
 def leave_out(home: Path, system: str = sys.platform, run: Run = _run) -> None:
