@@ -54,6 +54,8 @@ class Base:
 
     def without(self, found: Mapping[str, T]) -> dict[str, T]:
         """What of the model, by path, is part of the state."""
+        if not self.paths:  # as in all jobs but some; this is asked in each step
+            return dict(found)
         return {path: value for path, value in found.items() if path not in self.paths}
 
     def check(self, trained: Iterable[str]) -> None:

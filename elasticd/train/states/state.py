@@ -173,8 +173,7 @@ class Loaded:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Loaded:
         """What files of it would hold."""
-        held = snapshot
-        return cls(held.point, held.tensors, held.plain, held.set_up, held.base)
+        return cls(snapshot.point, snapshot.tensors, snapshot.plain, snapshot.set_up, snapshot.base)
 
     @classmethod
     def from_files(cls, tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Loaded:
