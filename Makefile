@@ -10,6 +10,8 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 
 PYTEST_ARGS ?=
 PARALLEL := -n auto --maxprocesses 4
+# Whole clusters are many processes each, which wait for one another and for time a fifth of the time.
+CLUSTERS := -n 3
 BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
@@ -24,19 +26,22 @@ USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
 
-.PHONY: help demo test deep check bench soak clean coverage lint linux darwin pyright imports quick
+.PHONY: help demo mac-check test deep check docs bench soak clean coverage lint linux darwin pyright imports quick
 
 help: ## say what there is (the default)
-	@awk -F ' *:.*## ' '/^[a-z]+ *:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ' *:.*## ' '/^[a-z-]+ *:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
 
-# Whole clusters are many processes each: two at a time, and those about speed one by one.
+# Tests about speed run one by one.
+mac-check: $(INSTALLED) ## prove what only a Mac can: minutes; ends in a table and a file to send
+	@$(VENV)/bin/elasticctl doctor --mac
+
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
 	@$(TESTS) $(PARALLEL) -m "not deep and not slow" --ignore tests/integration
-	@$(TESTS) -n 2 -m "not deep and not alone" tests/integration
+	@$(TESTS) $(CLUSTERS) -m "not deep and not alone" tests/integration
 	@$(TESTS) -m "alone and not deep" $(call marked,alone)
 else
 	@$(TESTS) -m "not deep" $(PYTEST_ARGS)
@@ -45,11 +50,14 @@ endif
 deep: $(INSTALLED) ## the tests that take longer: more nodes, networks, kills
 ifeq ($(PYTEST_ARGS),)
 	@$(TESTS) $(PARALLEL) -m slow $(call marked,slow)
-	@$(TESTS) -n 2 -m "deep and not alone" $(call marked,deep)
+	@$(TESTS) $(CLUSTERS) -m "deep and not alone" $(call marked,deep)
 	@$(TESTS) -m "deep and alone" $(call marked,alone)
 else
 	@$(TESTS) -m "deep or slow" $(PYTEST_ARGS)
 endif
+
+docs: $(INSTALLED) ## write docs/commands.md from what --help says
+	@$(VENV)/bin/python tests/commandpages.py
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports quick

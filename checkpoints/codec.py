@@ -6,12 +6,13 @@ array that it is given.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import mmap
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from elasticd.checkpoints.disk import (
     refusing,
     write_beside,
 )
+from elasticd.checkpoints.nameless import nameless
 from elasticd.checkpoints.sequential import SLICE_BYTES, write_all
 from elasticd.errors import RotError, StateError
 
@@ -49,8 +51,9 @@ _FORMAT_NAMES: Mapping[mx.Dtype, str] = {
     mx.float64: "F64",
     mx.complex64: "C64",
 }
-_READERS = 4
-"""Threads that read and hash; more than a few disks or memories can't feed."""
+_READING = ThreadPoolExecutor(4, "elasticd-read")
+"""Threads that read and hash; more than a few disks or memories can't feed. They stay: for each
+thread in which MLX computes it starts one of its own, which never ends."""
 _DTYPES = {name: dtype for dtype, name in _FORMAT_NAMES.items()}
 _CARRIERS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 """Unsigned types of the same width, whose buffers every Python can read and write."""
@@ -151,18 +154,24 @@ def write_shard(
     return ShardFile(layout.file_bytes, integrity.head_digest(text), digests)
 
 
-def write_memory(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> int:
-    """The same bytes in a nameless file; returns its descriptor, at position 0, to be closed.
+def write_memory(
+    tensors: Mapping[str, mx.array], metadata: Mapping[str, str], platform: str = sys.platform
+) -> int:
+    """The same in nameless memory; returns its descriptor, to be closed. On macOS it can only be
+    mapped, and is as large as whole pages.
 
     Raises:
-        StateError: memory (or, where there are no memory files, the temporary folder) is full.
+        StateError: memory is full.
     """
     with refusing(Path("nameless state file")):
-        fd = _nameless()
+        fd = nameless(platform, "elasticd-state")
         try:
-            for piece in _pieces(tensors, metadata):
-                write_all(fd, piece)
-            os.lseek(fd, 0, os.SEEK_SET)
+            if platform == "linux":
+                for piece in _pieces(tensors, metadata):
+                    write_all(fd, piece)
+                os.lseek(fd, 0, os.SEEK_SET)
+            else:
+                _map_into(fd, tensors, metadata)
         except BaseException:
             os.close(fd)
             raise
@@ -197,8 +206,7 @@ def read_tensors(
                     raise StateError(f"{where}: tensor {name!r} is in an earlier file too")
                 parts[name] = part
             merged = {**metadata, **merged}
-        with ThreadPoolExecutor(_READERS, "elasticd-read") as pool:
-            carriers = list(pool.map(_read_part, parts.values()))
+        carriers = _read_parts(list(parts.values()))
     tensors = {
         name: carrier.view(_DTYPES[part.entry.dtype], stream=mx.cpu)
         for (name, part), carrier in zip(parts.items(), carriers, strict=True)
@@ -208,9 +216,11 @@ def read_tensors(
     return tensors, merged
 
 
-def _pieces(tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> Iterator[memoryview]:
+def _pieces(
+    tensors: Mapping[str, mx.array], metadata: Mapping[str, str], page_bytes: int = 1
+) -> Iterator[memoryview]:
     kinds = [(name, _FORMAT_NAMES[a.dtype], tuple(a.shape)) for name, a in tensors.items()]
-    head, text = header.encode(kinds, metadata)
+    head, text = header.encode(kinds, metadata, page_bytes)
     yield memoryview(text)
     for entry in head.entries:
         yield from _slices(_bytes_of(tensors[entry.name]))
@@ -251,11 +261,13 @@ def _view(array: mx.array) -> memoryview:
     return memoryview(cast(bytes, array))  # MLX's type stubs leave the buffer protocol out.
 
 
-def _nameless() -> int:
-    if sys.platform == "linux":
-        return os.memfd_create("elasticd-state", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile(buffering=0) as file:
-        return os.dup(file.fileno())
+def _map_into(fd: int, tensors: Mapping[str, mx.array], metadata: Mapping[str, str]) -> None:
+    pieces = list(_pieces(tensors, metadata, mmap.PAGESIZE))
+    size = sum(map(len, pieces))
+    os.ftruncate(fd, size)
+    with mmap.mmap(fd, size) as mapped:
+        for piece in pieces:
+            mapped.write(piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +299,9 @@ def _parts(fd: int, where: str, digest: str) -> tuple[list[_Part], Mapping[str, 
     """What a file's head says that there is to read, and its metadata."""
     with refusing(Path(where)):
         size = os.fstat(fd).st_size
-        first = os.pread(fd, header.LENGTH_BYTES, 0)
+        first = _read(fd, header.LENGTH_BYTES, 0)
         length = header.text_bytes(first, size, where)
-        text = os.pread(fd, length, header.LENGTH_BYTES)
+        text = _read(fd, length, header.LENGTH_BYTES)
     wanted: Sequence[str] = ()
     if digest and not digest.startswith(integrity.PREFIX):
         _check_whole(fd, where, digest)
@@ -309,11 +321,22 @@ def _check_whole(fd: int, where: str, digest: str) -> None:
     """Read a file of an earlier version, whose digest is that of all its bytes."""
     check, offset = integrity.Verifier(digest), 0
     with refusing(Path(where)):
-        while data := os.pread(fd, SLICE_BYTES, offset):
+        while data := _read(fd, SLICE_BYTES, offset):
             check.update(data)
             offset += len(data)
     if (finding := check.finish()) is not None:
         raise RotError(f"{where}: {finding.reason}")
+
+
+def _read_parts(parts: Sequence[_Part]) -> list[mx.array]:
+    """All of them, several at a time. When it returns or raises nothing reads any more."""
+    reading = [_READING.submit(_read_part, part) for part in parts]
+    try:
+        return [each.result() for each in reading]
+    finally:
+        for each in reading:
+            each.cancel()
+        wait(reading)
 
 
 def _read_part(part: _Part) -> mx.array:
@@ -328,7 +351,7 @@ def _read_part(part: _Part) -> mx.array:
         view, offset = _view(carrier).cast("B"), part.offset
         with refusing(Path(part.where)):
             while view:
-                count = os.preadv(part.fd, [view[:SLICE_BYTES]], offset)
+                count = _read_into(part.fd, view[:SLICE_BYTES], offset)
                 if count == 0:
                     raise StateError(f"{name}: the file was cut while it was read")
                 if hasher is not None:
@@ -337,3 +360,25 @@ def _read_part(part: _Part) -> mx.array:
     if hasher is not None and hasher.hexdigest() != part.digest:
         raise RotError(f"{name} is not what was written")
     return carrier
+
+
+def _read(fd: int, count: int, offset: int) -> bytes:
+    data = bytearray(count)
+    return bytes(data[: _read_into(fd, memoryview(data), offset)])
+
+
+def _read_into(fd: int, view: memoryview, offset: int) -> int:
+    """Also of memory that can only be mapped, as :func:`write_memory` makes it on macOS."""
+    try:
+        return os.preadv(fd, [view], offset)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+    size = os.fstat(fd).st_size
+    with (
+        mmap.mmap(fd, size, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as whole,
+        whole[offset : offset + len(view)] as piece,
+    ):
+        view[: len(piece)] = piece
+        return len(piece)

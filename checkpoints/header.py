@@ -54,11 +54,14 @@ class Header:
 
 
 def encode(
-    tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
+    tensors: Iterable[tuple[str, str, tuple[int, ...]]],
+    metadata: Mapping[str, str],
+    page_bytes: int = 1,
 ) -> tuple[Header, bytes]:
     """Lay out tensors ``(name, dtype, shape)``; returns the header and its bytes, length included.
 
     Wide types come first, then names in order, so that every tensor is aligned to its own element.
+    The file is a whole number of pages: its head is filled with blanks, as the format allows.
     """
     entries: list[TensorEntry] = []
     end = 0
@@ -73,6 +76,7 @@ def encode(
         table[entry.name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": offsets}
     text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
+    text += b" " * (-(LENGTH_BYTES + len(text) + end) % page_bytes)
     header = Header(tuple(entries), dict(metadata), LENGTH_BYTES + len(text))
     return header, len(text).to_bytes(LENGTH_BYTES, "little") + text
 

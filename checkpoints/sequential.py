@@ -26,6 +26,11 @@ BLOCK_BYTES = 4 << 20
 _AHEAD_BYTES = 8 << 20
 """Written before the disk is told to begin with it, instead of at the flush, when all waits."""
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
+_F_NOCACHE = 48
+"""From Darwin's sys/fcntl.h; Python has no name for it elsewhere."""
+
+SetDirect = Callable[[int, bool], object]
+"""Has writes of a descriptor go past the cache from now on, or no more. Raises OSError."""
 
 
 class Writer:
@@ -36,9 +41,14 @@ class Writer:
     them gets ordinary ones.
     """
 
-    def __init__(self, fd: int, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self, fd: int, block_bytes: int = BLOCK_BYTES, switch: SetDirect | None = None
+    ) -> None:
+        """``switch``: by default that of this system."""
         self._fd = fd
-        self._blocks = [memoryview(mmap.mmap(-1, block_bytes)) for _ in range(2 * bool(_O_DIRECT))]
+        self._switch = switch or direct_writes(sys.platform)
+        blocks = 0 if self._switch is None else 2
+        self._blocks = [memoryview(mmap.mmap(-1, block_bytes)) for _ in range(blocks)]
         """The one that fills, and the one that is written; none if writes are ordinary."""
         self._filled = 0
         self._direct = False
@@ -105,7 +115,7 @@ class Writer:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP):
                 raise
             self._set_direct(False)
         self._written += len(block) - len(rest)
@@ -114,9 +124,8 @@ class Writer:
         return self._direct
 
     def _set_direct(self, wanted: bool) -> None:
-        if wanted != self._direct:
-            flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
-            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags ^ _O_DIRECT)
+        if wanted != self._direct and self._switch is not None:
+            self._switch(self._fd, wanted)
             self._direct = wanted
 
     def _write_cached(self, data: memoryview) -> None:
@@ -125,6 +134,20 @@ class Writer:
         if self._written - self._started >= _AHEAD_BYTES:
             _start_writing(self._fd, self._started, self._written - self._started)
             self._started = self._written
+
+
+def direct_writes(
+    platform: str, control: Callable[[int, int, int], object] = fcntl.fcntl
+) -> SetDirect | None:
+    """How that system writes past its cache; None: it doesn't. ``control`` is Darwin's fcntl(2)."""
+    if platform == "darwin":
+        return lambda fd, wanted: control(fd, _F_NOCACHE, int(wanted))
+    return _set_o_direct if _O_DIRECT else None
+
+
+def _set_o_direct(fd: int, wanted: bool) -> None:
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~_O_DIRECT
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags | _O_DIRECT * wanted)
 
 
 def write_all(fd: int, data: Chunk) -> None:

@@ -28,7 +28,7 @@ from elasticd.checkpoints.leftovers import checkpoints_in, leftovers
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.sequential import Chunk
-from elasticd.errors import StateError
+from elasticd.errors import StateError, TakenError
 from elasticd.types import JobId, NodeId, Stamp, is_job_id
 
 _LOOKS = 8
@@ -140,7 +140,7 @@ class LocalStore:
 
         Raises:
             RotError: its digest isn't ``digest``; nothing of it is then left.
-            StateError: also when that isn't the manifest's.
+            TakenError: that isn't the manifest's of what is final here.
         """
         found = self._find(job, step, stamp)
         if not 0 <= index < count or not (
@@ -149,7 +149,7 @@ class LocalStore:
             or self._give_way(found)
         ):
             path = self._shard_path(job, step, stamp, index, count)
-            raise StateError(f"{path}: not a shard of this checkpoint")
+            raise TakenError(f"{path}: not a shard of this checkpoint")
         path = self._shard_path(job, step, stamp, index, count)
         make_folders(self._disk, path.parent)
         written = 0

@@ -327,3 +327,23 @@ def holds(data: bytes, name: str) -> bool:
     """
     wanted = str(PurePosixPath(name))
     return any(header.name == wanted for header, _ in _members(data))
+
+
+def sources(data: bytes) -> dict[str, bytes]:
+    """The Python files of an archive, by name.
+
+    Raises:
+        ProtocolError: as :func:`unpack`.
+    """
+    return {h.name: content for h, content in _members(data) if h.name.endswith(".py")}
+
+
+def folder_bytes(data: bytes, folder: str, names: str) -> int:
+    """How large the files of that folder of it are whose names match a pattern.
+
+    Raises:
+        ProtocolError: as :func:`unpack`.
+    """
+    inside = PurePosixPath(folder)
+    paths = ((PurePosixPath(header.name), header.size) for header, _ in _members(data))
+    return sum(size for path, size in paths if path.parent == inside and path.match(names))

@@ -1,4 +1,4 @@
-"""Numbers of things, in words for people."""
+"""Numbers of things, and times, in words for people."""
 
 from __future__ import annotations
 
@@ -7,3 +7,14 @@ def counted(number: object, one: str, many: str = "") -> str:
     """``1 node``, ``2 nodes``; ``many`` where that isn't ``one`` with an s, as with a verb:
     ``counted(n, "member is", "members are")``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def lasting(seconds: float | None) -> str | None:
+    """How long something took."""
+    if seconds is None:
+        return None
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -69,6 +69,10 @@ class DiskError(StateError):
     pass
 
 
+class TakenError(StateError):
+    """Another world's files of the same state have this name here; nothing is written over them."""
+
+
 class RotError(StateError):
     pass
 

@@ -248,12 +248,12 @@ def _entry(
         if not (is_partial(entry.name) or (name == OWN_FOLDER and entry.is_dir())):
             yield name, None
     elif entry.is_dir(follow_symlinks=False):
-        if name.count("/") >= DEEPEST or not _travels(name):
+        if name.count("/") >= DEEPEST or not travels(name):
             yield f"{name}/", None
         else:
             yield from _walk(folder / entry.name, f"{name}/")
     elif stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
-        yield name, status if _travels(name) else None
+        yield name, status if travels(name) else None
 
 
 def is_own(part: str) -> bool:
@@ -271,7 +271,8 @@ def is_partial(part: str) -> bool:
     return _PARTIAL.fullmatch(part) is not None
 
 
-def _travels(name: str) -> bool:
+def travels(name: str) -> bool:
+    """Whether a file of that name can be copied to every node."""
     try:
         checked([name])
         name.encode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, NewType
+from typing import Annotated, Literal, NewType, get_args
 
 NodeId = NewType("NodeId", str)
 JobId = NewType("JobId", str)
@@ -53,6 +53,8 @@ class Printable:
     most: int
 
 
+CACHE_VARIABLE = "ELASTICD_CACHE_DIR"
+"""Tells a trainer in which folder its node keeps what can be made anew."""
 MOST_ACCOUNT_LETTERS = 64
 AccountName = Annotated[str, Printable(MOST_ACCOUNT_LETTERS)]
 """Of an account of some node's machine, which that node tells."""
@@ -77,11 +79,18 @@ FaultKind = Literal[
     "divergence", "slow",
 ]  # fmt: skip
 """What people are told (docs/faults.md)."""
+ScriptFault = Literal["reducer_lost", "hang"]
+"""What ended a plain job's script on one rank. It holds the rank's group, as a reducer does."""
 Role = Literal["trainer", "reducer"]
 """Of a daemon's child."""
+NodeRole = Literal["train", "store", "witness"]
+"""What a node does at most: one that trains does all, a store holds copies and votes, a witness
+votes."""
+
 Partition = Literal["available", "strict"]
 """What the sides of a cut cluster do: each goes on, or one at most."""
-JobMode = Literal["elastic"]
+JobMode = Literal["elastic", "plain"]
+"""What runs a job's steps: the library, or its own script, with a group of its own."""
 SpareKind = Literal["script", "interpreter", "none"]
 """How far a trainer that waits has come."""
 NanPolicy = Literal["stop", "skip", "restore"]
@@ -103,6 +112,9 @@ ProofPart = Literal["grain", "body"]
 body has left."""
 WorkPhase = Literal["data", "compute", "reduce", "update", "user", "evaluate", "idle", "paused"]
 """What a trainer is about in its world."""
+StepPart = Literal["data", "compute", "reduce", "update", "waiting", "checkpoint", "script"]
+"""What the time of a step goes to; ``script``: what is the script's own, between two steps."""
+STEP_PARTS: tuple[StepPart, ...] = get_args(StepPart)
 
 
 @dataclass(frozen=True, order=True, slots=True)

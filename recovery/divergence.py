@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from elasticd.types import NodeId
@@ -28,12 +28,30 @@ class Unlike:
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """``odd`` is to take the state of the others; with no majority nobody is to be trusted.
-    ``unlike``: it is the script's doing."""
+    ``unlike``: it is the script's doing. ``models``: what each has, as far as
+    it tells of that alone."""
 
     odd: tuple[NodeId, ...]
     majority: bool
     reason: str
     unlike: Unlike | None = None
+    models: Mapping[NodeId, str] = field(default_factory=dict)
+
+
+def by_chip(
+    digests: Mapping[NodeId, str], chips: Mapping[NodeId, str]
+) -> tuple[NodeId, NodeId] | None:
+    """Two nodes of different chips that explain why digests differ: all of one chip have the same.
+    None if that isn't so, or one's chip is not known."""
+    of_chip: dict[str, NodeId] = {}
+    for node in sorted(digests):
+        first = of_chip.setdefault(chips.get(node, ""), node)
+        if digests[first] != digests[node]:
+            return None
+    if "" in of_chip or len({digests[node] for node in of_chip.values()}) < 2:
+        return None
+    one, *others = sorted(of_chip.values())
+    return one, next(node for node in others if digests[node] != digests[one])
 
 
 def unlike(parts: Parts) -> Unlike | None:
@@ -65,9 +83,10 @@ def compare(
     (most, votes), *_ = counts.most_common()
     text = ", ".join(f"{node} {digests[node][:12]}" for node in sorted(digests))
     script = unlike(parts)
+    models = {node: parts.get(node, {}).get(MODEL_PART) or told for node, told in digests.items()}
     if 2 * votes <= len(digests):
         reason = f"parameters differ after step {step}, no majority: {text}"
-        return Divergence((), False, reason, script)
+        return Divergence((), False, reason, script, models)
     odd = tuple(node for node in sorted(digests) if digests[node] != most)
     reason = f"parameters differ from the majority's after step {step}: {text}"
-    return Divergence(odd, True, reason, script)
+    return Divergence(odd, True, reason, script, models)

@@ -1,16 +1,17 @@
-"""How fast members compute, what shares follow from that, and who is a straggler.
+"""How fast members compute and exchange, what shares follow from that, and who is a straggler.
 
-Members say how long a grain takes them. Shares follow with hysteresis: they move when the same gain
-was there for several steps in a row and repays the pause that moving costs.
+Members say how long a grain takes them, and a reduction. Who computes longest waits for nobody in
+that, so the shortest one is what the wire takes. Shares follow with hysteresis: they move when the
+same gain was there for several steps in a row and repays the pause that moving costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from elasticd.recovery.regroup import Shares, shares
+from elasticd.recovery.regroup import Shares, shares, step_seconds, vectors_sent
 from elasticd.types import NodeId
 
 GAIN = 0.2
@@ -32,10 +33,12 @@ DROP_GAIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class MemberPace:
-    """What one member said last: medians over its last few grains and updates; 0: not known."""
+    """What one member said last: medians over its last few grains, updates and reductions of long
+    vectors; 0: not known."""
 
     grain_seconds: float
     update_seconds: float
+    reduce_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Speeds:
 
     paces: dict[NodeId, MemberPace] = field(default_factory=dict)
     settled: dict[NodeId, float] = field(default_factory=dict)
+    settled_wire: float = 0.0
+    """Seconds that a rank takes to send one vector, in the measure of ``settled``; 0: not known."""
     idle_update_seconds: dict[NodeId, float] = field(default_factory=dict)
     """Of members that compute nothing: how long an update took when a grain was last timed."""
     needed: int = STEPS
@@ -70,19 +75,20 @@ class Speeds:
     slow_since: dict[NodeId, float] = field(default_factory=dict)
     told: set[NodeId] = field(default_factory=set)
 
-    def saw(self, node: NodeId, grain_seconds: float, update_seconds: float) -> None:
-        """A member's own measurements."""
+    def saw(self, node: NodeId, pace: MemberPace) -> None:
+        """A member's own measurements. Who computes nothing keeps its last grain."""
         known = self.paces.get(node)
-        if grain_seconds > 0:
-            self.paces[node] = MemberPace(grain_seconds, update_seconds)
-            self.idle_update_seconds[node] = update_seconds
+        if pace.grain_seconds > 0:
+            self.paces[node] = pace
+            self.idle_update_seconds[node] = pace.update_seconds
         elif known is not None:
-            self.paces[node] = MemberPace(known.grain_seconds, update_seconds)
+            self.paces[node] = replace(pace, grain_seconds=known.grain_seconds)
 
     def forget(self) -> None:
         """Grains have another size now."""
         self.paces.clear()
         self.settled.clear()
+        self.settled_wire = 0.0
         self.idle_update_seconds.clear()
         self.restart()
 
@@ -108,14 +114,25 @@ class Speeds:
     # --- after each committed step ----------------------------------------------------------------
 
     def judge(
-        self, members: Sequence[NodeId], grains: int, dealt: Shares, steps_left: int
+        self,
+        members: Sequence[NodeId],
+        grains: int,
+        dealt: Shares,
+        steps_left: int,
+        *,
+        walks: bool = False,
     ) -> Move | None:
-        """Whether other shares are worth a pause by now; if so they are settled."""
+        """Whether other shares are worth a pause by now; if so they are settled.
+
+        ``walks``: sums are made along the ring, so shares decide how many vectors are sent.
+        """
         now = [self.seconds(node) for node in members]
         if len(members) < 2 or not all(now):
             return None
-        other = shares(grains, len(members), _rounded(now))
-        before, after = step_seconds(dealt, now), step_seconds(other, now)
+        wire = self._wire_seconds(members, dealt) if walks else 0.0
+        pace, weight = _rounded(now), round(wire / min(now), 1)
+        other = shares(grains, len(members), pace, weight)
+        before, after = step_seconds(dealt, now, wire), step_seconds(other, now, wire)
         gain = before - after
         if gain < _least_gain(before, GAIN) or gain * steps_left < REPAID * PAUSE_SECONDS:
             self.gains = 0
@@ -124,14 +141,21 @@ class Speeds:
         if self.gains < self.needed:
             return None
         self.gains, self.needed = 0, min(2 * self.needed, MOST_STEPS)
-        self.settled = dict(zip(members, _rounded(now), strict=True))
+        self.settled, self.settled_wire = dict(zip(members, pace, strict=True)), weight
         counts = ", ".join(
             f"{n} {_count(old)} to {_count(new)}"
             for n, old, new in zip(members, dealt, other, strict=True)
             if _count(old) != _count(new)
         )
-        text = f"shares follow speed: {counts} grains, {after:.3f} instead of {before:.3f} s a step"
-        return Move(other, text)
+        what = "speed and the wire" if weight else "speed"
+        gained = f"{after:.3f} instead of {before:.3f} s a step"
+        return Move(other, f"shares follow {what}: {counts} grains, {gained}")
+
+    def _wire_seconds(self, members: Sequence[NodeId], dealt: Shares) -> float:
+        """Of one vector, as shares of ``dealt`` took it; 0: not known."""
+        told = [self.paces[node].reduce_seconds for node in members]
+        sent = vectors_sent(dealt)
+        return min(told) / sent if sent > 0 else 0.0
 
     def stragglers(self, members: Sequence[NodeId], seconds: float) -> list[Straggler]:
         """Members that have become too slow; each is told once, until it is as fast as others.
@@ -183,11 +207,6 @@ class Speeds:
 def _least_gain(before: float, part: float) -> float:
     """What a step that takes ``before`` seconds has to gain, so that it is worth a change."""
     return max(LEAST_GAIN_SECONDS, part * before)
-
-
-def step_seconds(dealt: Shares, seconds: Sequence[float]) -> float:
-    """What all wait for: the slowest member's share."""
-    return max(_count(share) * own for share, own in zip(dealt, seconds, strict=True))
 
 
 def _count(share: Sequence[tuple[int, int]]) -> int:

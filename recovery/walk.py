@@ -7,6 +7,9 @@ of the walk has the whole sum, which then goes around once more. Who adds two no
 changes no bit: the pairs are those of the tree.
 
 All of it follows from the parts of each rank, so ranks that know them agree on every message.
+
+:func:`chain` is for sums whose bits may depend on the world: each rank adds to what has come, and
+one sum travels.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ class Hop:
 
     Attributes:
         section: its number.
+        own: the nodes that this rank has itself, in their order; none where its own are added
+            already.
         takes: the nodes whose sums come from the left, in the order in which they come.
         adds: pairs of children, left and right, to be added in this order; each makes its parent.
         sends: the nodes whose sums go to the right, in this order.
@@ -35,6 +40,7 @@ class Hop:
     """
 
     section: int
+    own: tuple[Range, ...]
     takes: tuple[Range, ...]
     adds: tuple[tuple[Range, Range], ...]
     sends: tuple[Range, ...]
@@ -55,11 +61,27 @@ def hops(parts: Parts, grains: int, rank: int) -> tuple[Hop, ...]:
     ]
     if first[-1].sends != (root,):
         raise ValueError(f"the parts make {first[-1].sends}, not all of {grains} grains")
-    again = [
-        Hop((rank - hop) % size, (root,), (), (root,) if hop < 2 * size - 2 else (), whole=True)
-        for hop in range(size, 2 * size - 1)
-    ]
-    return (*first, *again)
+    return (*first, *_around(size, root, rank))
+
+
+def chain(size: int, rank: int) -> tuple[Hop, ...]:
+    """As :func:`hops`, of a vector of which each rank has one sum. A section's nodes are the ranks
+    in the order of its walk."""
+
+    def added(hop: int) -> Hop:
+        before, own, now = (0, hop), (hop, hop + 1), (0, hop + 1)
+        come = hop > 0
+        section, adds = (rank - hop) % size, ((before, own),) if come else ()
+        return Hop(section, (own,), (before,) if come else (), adds, (now,), now[1] == size)
+
+    return (*map(added, range(size)), *_around(size, (0, size), rank))
+
+
+def _around(size: int, root: Range, rank: int) -> Iterator[Hop]:
+    """The hops of whole sums, which all ranks but the last take and send on."""
+    for hop in range(size, 2 * size - 1):
+        sends = (root,) if hop < 2 * size - 2 else ()
+        yield Hop((rank - hop) % size, (), (root,), (), sends, whole=True)
 
 
 def sections_sent(parts: Parts, grains: int) -> tuple[int, ...]:
@@ -95,9 +117,10 @@ def _walk(parts: Parts, family: _Family, section: int) -> Iterator[Hop]:
     size, held = len(parts), set[Range]()
     for hop in range(size):
         takes, adds = tuple(sorted(held)), list[tuple[Range, Range]]()
-        for node in parts[(section + hop) % size]:
+        own = tuple(parts[(section + hop) % size])
+        for node in own:
             _join(held, node, family, adds)
-        yield Hop(section, takes, tuple(adds), tuple(sorted(held)), hop == size - 1)
+        yield Hop(section, own, takes, tuple(adds), tuple(sorted(held)), hop == size - 1)
 
 
 def _join(held: set[Range], node: Range, family: _Family, adds: list[tuple[Range, Range]]) -> None:

@@ -62,6 +62,7 @@ add_later(app, "logs", "logs.logs", "Print what a job's script printed.")
 add_later(app, "events", "commands.events", "Print what happened, one event a line, in local time.")
 add_later(app, "monitor", "monitor.monitor", "Watch the cluster and a job, live.")
 add_later(app, "dashboard", "dashboard.dashboard", "Print the address of the web page of a node.")
+add_later(app, "notify", "notify.notify", "Show who tells people what has happened, or try it.")
 add_later(app, "outputs", "outputs.outputs", "Fetch the files that a job has written.")
 add_later(app, "report", "report.report", "Write a file that tells how a job went.")
 add_later(app, "cancel", "commands.cancel", "End a job; its checkpoints stay.")
@@ -77,6 +78,8 @@ add_later(
     "configure.configure",
     "Write this node's elasticd.toml, by questions or flags.",
 )
+add_later(app, "preflight", "preflight.preflight", "Look at all nodes before a job runs on them.")
+add_later(app, "check-network", "preflight.check_network", "Measure the links between all nodes.")
 add_later(app, "doctor", "health.doctor", "Say what is wrong with this node's home.")
 add_later(app, "reset", "health.reset", "Forget the cluster's state, so that a node begins anew.")
 add_later(app, "demo", "commands.demo", "Train, break, heal: see it work on this machine.")

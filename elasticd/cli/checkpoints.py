@@ -21,6 +21,7 @@ from rich.progress import (
 
 from elasticd.checkpoints import export
 from elasticd.cli import asking, output
+from elasticd.cli.completing import complete_steps
 from elasticd.cli.options import Common, Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
@@ -49,7 +50,13 @@ STORED = Table(
 
 Step = Annotated[
     int | None,
-    typer.Option("--step", min=0, show_default=False, help="Only the checkpoint of this step."),
+    typer.Option(
+        "--step",
+        min=0,
+        show_default=False,
+        help="Only the checkpoint of this step.",
+        autocompletion=complete_steps,
+    ),
 ]
 
 

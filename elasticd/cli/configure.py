@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,17 @@ from elasticd.cli.screen import clean, print_json, say, warn
 from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.changing import is_live
-from elasticd.settings.config import FILE_NAME, KEEP, described, split_address, values_of
+from elasticd.settings.config import (
+    FILE_NAME,
+    NOTIFY,
+    TABLES,
+    described,
+    showable,
+    split_address,
+    values_of,
+)
 from elasticd.settings.localhomes import begun_anew, is_local
+from elasticd.settings.notify import HIDDEN
 from elasticd.settings.rules import Value, Wrong, shown
 from elasticd.settings.toml import Document
 from elasticd.shell.network.ownaddresses import EVERYWHERE
@@ -65,6 +75,14 @@ FailureDomain = Annotated[
         "--failure-domain", metavar="NAME", help="What fails together, a power strip say."
     ),
 ]
+Roles = Annotated[
+    str | None,
+    typer.Option(
+        "--roles",
+        metavar="ROLE[,ROLE]",
+        help="What the node does: train; store: hold copies, train nothing; witness: only vote.",
+    ),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any key of the file; several times."),
@@ -83,6 +101,7 @@ def configure(
     peers: Peer = None,
     partition: PartitionOption = None,
     failure_domain: FailureDomain = None,
+    roles: Roles = None,
     assignments: Assignments = None,
     defaults: Defaults = None,
     home: Home = None,
@@ -98,6 +117,7 @@ def configure(
     Examples:
       elasticctl configure
       elasticctl configure --failure-domain rack-2 --set keep.days=90
+      elasticctl configure --roles store
       elasticctl configure --set quota_bytes=200_000_000_000 --default keep.bytes
     """
     options = common(context, home, json)
@@ -110,6 +130,7 @@ def configure(
         "peers": peers,
         "partition": partition,
         "failure_domain": failure_domain,
+        "roles": roles.split(",") if roles is not None else None,
     }
     changes = _flagged(flags) | _assigned(assignments or []) | _default(defaults or [])
     if not changes:
@@ -136,10 +157,12 @@ def _flagged(flags: Mapping[str, str | Sequence[str] | None]) -> Changes:
 def _assigned(assignments: Sequence[str]) -> Changes:
     changes: Changes = {}
     for assignment in assignments:
-        document = Document.parse("", FILE_NAME)
+        document = replace(Document.parse("", FILE_NAME), secrets=((NOTIFY,),))
         document.override(assignment)
         for key, value in _flat(document.data).items():
-            changes[key] = _checked(f"--set {assignment}", key, value)
+            hidden = key.partition(".")[0] == NOTIFY
+            said = f"{assignment.partition('=')[0]}={HIDDEN}" if hidden else assignment
+            changes[key] = _checked(f"--set {said}", key, value)
     return changes
 
 
@@ -154,7 +177,7 @@ def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
     """With ``keep.days`` for a key in a table; deeper there is none."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
-        if key == KEEP and isinstance(value, Mapping):
+        if key in TABLES and isinstance(value, Mapping):
             flat |= {f"{key}.{name}": item for name, item in value.items()}
         else:
             flat[key] = value
@@ -229,7 +252,7 @@ def _tell(
     home: Path, before: Mapping[str, Value], after: Mapping[str, Value], *, json: bool
 ) -> None:
     file = home / FILE_NAME
-    changed = {key: value for key, value in after.items() if value != before[key]}
+    changed = {k: showable(k, value) for k, value in after.items() if value != before[k]}
     running = find_daemon(home) is not None
     later = [key for key in changed if running and not is_live(key)]
     if json:

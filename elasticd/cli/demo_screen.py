@@ -13,9 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from elasticd.cli.output import RANKS, in_short
+from elasticd.cli.output import RANKS, rank_row
 from elasticd.cli.screen import Line, clean
 from elasticd.cli.tables import STATE_STYLES, Table, fitted, shown
+from elasticd.core.words.limits import in_short
 from elasticd.counting import counted
 
 PLAIN_PROGRESS_SECONDS = 5.0
@@ -135,8 +136,7 @@ class Screen:
             Text(f"{done}/{steps}"),
             Text(_figures(job)),
         )
-        keys = ("rank", "node", "pid", "reducer_pid", "step", "grains")
-        rows = [[rank.get(key) for key in keys] for rank in job.get("ranks") or ()]
+        rows = [rank_row(rank) for rank in job.get("ranks") or ()]
         ranks = [_text(line) for line in fitted(RANKS, rows, self._console.width)]
         return Group(Text(""), head, *ranks, Text(clean(self._label), "dim", no_wrap=True))
 

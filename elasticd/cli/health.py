@@ -8,16 +8,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from elasticd.cli.asking import Yes
+from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
 from elasticd.cli.daemons import DAEMON_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
+from elasticd.cli.mac.choosing import chosen, say_result, say_table
+from elasticd.cli.mac.probe import MacProbe
+from elasticd.cli.mac.running import TrialResult, run_probe
 from elasticd.cli.options import Home, Json, common
+from elasticd.cli.output import failure_of
 from elasticd.cli.screen import print_json, say
 from elasticd.client.client import Client
 from elasticd.client.homes import SOCKET_NAME
@@ -26,6 +31,7 @@ from elasticd.core.words.requests import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.pasting import of_home
+from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME
 from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.children.server import ROSTER_NAME
@@ -42,8 +48,24 @@ from elasticd.supervision.roster import ChildRoster
 STATE = ("events", "reached", "archives", "work", "clones", "cache")
 RUNTIME = (
     DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET, TOKEN_FILE, PLACE_FILE,
-    PAGE_LOG,
+    PAGE_LOG, REPORT_NAME, LINKS_NAME,
 )  # fmt: skip
+
+OnMac = Annotated[
+    bool, typer.Option("--mac", help="Try out, too, what only this machine can prove; minutes.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="PROBE", help="With --mac: this probe alone. Repeatable."),
+]
+Bundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        metavar="FILE",
+        help="Pack what is found, versions and the daemon's logs into this .tar.gz.",
+    ),
+]
 
 
 def _homes(home: Path) -> list[Path]:
@@ -53,7 +75,14 @@ def _homes(home: Path) -> list[Path]:
     return node_homes(home) or [home]
 
 
-def doctor(context: typer.Context, home: Home = None, json: Json = False) -> None:
+def doctor(
+    context: typer.Context,
+    mac: OnMac = False,
+    only: Only = None,
+    bundle: Bundle = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
     """Say what is wrong with this node's home: its journal, settings, disk and stored files.
 
     It checks all that its daemon checks when it starts: settings, certificate, address. If the
@@ -62,15 +91,28 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
     reach its neighbours. It needs no daemon and changes nothing. Of a local
     cluster's home all nodes are looked at. Each finding says where, the cause and the cure.
 
+    --mac is for the first day with a Mac: probes of its system, processes, disk and GPU, each in a
+    process of its own with a deadline, and the demo at the end. It ends in a table and a bundle.
+    A bundle has the findings, versions and the ends of the daemon's logs; no secrets of the home,
+    nothing that scripts have printed, and no data. On Linux each probe runs its Linux side.
+
     Exit code: 0 if nothing is wrong, 1 if something is.
 
     \b
     Examples:
       elasticctl doctor
       elasticctl doctor --home /tmp/cluster/node-1 --json
+      elasticctl doctor --bundle for-support.tar.gz
+      elasticctl doctor --mac
+      elasticctl doctor --mac --only flush --only grain
     """
     options = common(context, home, json)
-    homes = _homes(options.home)
+    probes = chosen(only or [], mac=mac)
+    if mac and bundle is None:
+        bundle = default_bundle()
+    if bundle is not None:
+        refuse_taken(bundle)
+    homes = [] if mac and not options.home.is_dir() else _homes(options.home)
     found = [
         (
             folder,
@@ -78,22 +120,51 @@ def doctor(context: typer.Context, home: Home = None, json: Json = False) -> Non
         )
         for folder in homes
     ]
-    wrong = sum(each.wrong for _, findings in found for each in findings)
+    if not options.json:
+        _say_findings(found)
+    results = _tried(probes, homes[0] if homes else None, quiet=options.json)
+    told = _all_told(found, results)
+    if bundle is not None:
+        write_bundle(bundle, homes, told)
+        told["bundle"] = str(bundle)
     if options.json:
-        told = [
-            {"home": str(folder), "findings": [_told(f) for f in each]} for folder, each in found
-        ]
-        print_json({"wrong": wrong, "homes": told})
-    else:
-        for folder, findings in found:
-            if not any(each.wrong for each in findings):
-                say(f"{folder}: nothing is wrong")
-            for each in findings:
-                say(f"{'WRONG' if each.wrong else 'note'}  {each.path}")
-                say(f"       {each.cause}.")
-                say(f"       {each.cure}.")
-    if wrong:
+        print_json(told)
+    elif bundle is not None:
+        say(f"{bundle}: look into it, and send it with your question")
+    if told["wrong"]:
         raise typer.Exit(1)
+
+
+def _tried(probes: Sequence[MacProbe], disk: Path | None, *, quiet: bool) -> list[TrialResult]:
+    results: list[TrialResult] = []
+    for probe in probes:
+        results.append(run_probe(probe, disk))
+        if not quiet:
+            say_result(results[-1])
+    if results and not quiet:
+        say_table(results)
+    return results
+
+
+def _all_told(
+    found: Sequence[tuple[Path, Sequence[HomeFinding]]], results: Sequence[TrialResult]
+) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    wrong = sum(each.wrong for _, findings in found for each in findings)
+    wrong += sum(each.finding.verdict == "fail" for each in results)
+    homes = [{"home": str(folder), "findings": [_told(f) for f in each]} for folder, each in found]
+    probes = {"probes": [each.plain() for each in results]} if results else {}
+    return {"wrong": wrong, "homes": homes, **probes}
+
+
+def _say_findings(found: Sequence[tuple[Path, Sequence[HomeFinding]]]) -> None:
+    for folder, findings in found:
+        if not any(each.wrong for each in findings):
+            say(f"{folder}: nothing is wrong")
+        for each in findings:
+            say(f"{'WRONG' if each.wrong else 'note'}  {each.path}")
+            say(f"       {each.cause}.")
+            say(f"       {each.cure}.")
 
 
 def _of_daemon(home: Path) -> list[HomeFinding]:
@@ -101,9 +172,22 @@ def _of_daemon(home: Path) -> list[HomeFinding]:
     if not _runs(home):
         return []
     try:
-        return walled(home, Client(home).request(ShowStatus(ended=0)))
+        status = Client(home).request(ShowStatus(ended=0))
     except ElasticdError:
         return []
+    return [*walled(home, status), *failures(home, status)]
+
+
+def failures(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
+    """What failed inside its daemon that nobody has thought of; it goes on (docs/operating.md)."""
+    if not (failed := failure_of(status)):
+        return []
+    cure = (
+        "Its log says more, in lines with 'uncaught'. To report that,"
+        f" {of_home('doctor --bundle FILE', home)} packs it. A daemon that is started again begins"
+        " everything anew"
+    )
+    return [HomeFinding(home / SOCKET_NAME, f"its daemon goes on, but {failed}", cure, wrong=False)]
 
 
 def walled(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:

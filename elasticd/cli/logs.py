@@ -3,49 +3,72 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
 
 from elasticd.cli import screen
+from elasticd.cli.completing import complete_ranks
+from elasticd.cli.grepping import Piece, matching
+from elasticd.cli.logtail import follow_logs
 from elasticd.cli.moments import since
 from elasticd.cli.options import Follow, Home, Job, Json, common
 from elasticd.core.words.requests import ReadLogs
 from elasticd.errors import UsageError
 from elasticd.types import JobId
 
+Rank = Annotated[
+    int | None,
+    typer.Option(
+        "--rank",
+        min=0,
+        show_default=False,
+        help="Only this rank.",
+        autocompletion=complete_ranks,
+    ),
+]
+Tail = Annotated[
+    int | None,
+    typer.Option(
+        "--tail",
+        metavar="N",
+        min=0,
+        show_default=False,
+        help="Of what each rank has printed so far only the last N lines.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        show_default=False,
+        help="Only what was printed since then: 90s, 10m, 2h, 3d ago, or a local time such as"
+        " 14:30 or '2026-01-31 14:30'.",
+    ),
+]
+Grep = Annotated[
+    str | None,
+    typer.Option(
+        "--grep",
+        metavar="PATTERN",
+        show_default=False,
+        help="Only lines in which this regular expression (Python's) is found.",
+    ),
+]
+Raw = Annotated[bool, typer.Option("--raw", help="The bytes as they were printed, without labels.")]
+
 
 def logs(
     context: typer.Context,
     job: Job,
     follow: Follow = False,
-    rank: Annotated[
-        int | None, typer.Option("--rank", min=0, show_default=False, help="Only this rank.")
-    ] = None,
-    tail: Annotated[
-        int | None,
-        typer.Option(
-            "--tail",
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="Of what each rank has printed so far only the last N lines.",
-        ),
-    ] = None,
-    since_: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            show_default=False,
-            help="Only what was printed since then: 90s, 10m, 2h, 3d ago, or a local time such as"
-            " 14:30 or '2026-01-31 14:30'.",
-        ),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option("--raw", help="The bytes as they were printed, without labels."),
-    ] = False,
+    rank: Rank = None,
+    tail: Tail = None,
+    since_: Since = None,
+    grep: Grep = None,
+    raw: Raw = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -57,31 +80,47 @@ def logs(
     If a node's log can't be read, or a part of it is gone, that is said on stderr. So it is if
     the N lines of --tail have more than 256 KiB each: then only the end of them is shown.
 
-    Daemons note once a second how long a log is: --since may begin about a second early.
+    Daemons note once a second how long a log is: --since may begin about a second early. What
+    several nodes printed is shown in the order of those notes, by the nodes' clocks; of a long log
+    300 of them count. With -f what is new comes as it is printed, and it goes on where it was even
+    if the daemon that it asked dies.
 
     \b
     Examples:
       elasticctl logs byte-lm-1-k3f9 -f --rank 0
       elasticctl logs byte-lm-1-k3f9 --tail 20 --since 10m
+      elasticctl logs byte-lm-1-k3f9 --grep 'loss|Error' -f
       elasticctl logs byte-lm-1-k3f9 --rank 0 --raw > rank-0.log
     """
     options = common(context, home, json)
     if raw and options.json:
         raise UsageError("--raw and --json can't be given together")
+    if raw and grep is not None:
+        raise UsageError("--raw and --grep can't be given together")
     moment = since(since_)
     if moment is not None and moment > time.time():
         screen.warn(f"--since {since_} is in the future: nothing has been printed since then")
     request = ReadLogs(JobId(job), rank, follow, tail, moment, raw or None)
+    client = options.client
+    pieces: Iterable[Piece] = follow_logs(client, request) if follow else client.stream(request)
+    if grep is not None:
+        pieces = matching(pieces, grep)
+    if options.json:
+        _show(pieces, screen.print_json)
+        return
     printer = screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None)
     try:
-        for piece in options.client.stream(request):
-            if (why := piece.get("unread")) is not None:
-                screen.warn(f"what {piece.get('node')} printed last could not be read: {why}")
-            elif (why := piece.get("left_out")) is not None:
-                screen.warn(f"the log of {piece.get('node')} is not whole: {why}")
-            elif options.json:
-                screen.print_json(piece)
-            else:
-                printer.print(piece)
+        _show(pieces, printer.print)
     finally:
         printer.finish()
+
+
+def _show(pieces: Iterable[Piece], show: Callable[[Piece], None]) -> None:
+    """What is missing is said on stderr."""
+    for piece in pieces:
+        if (why := piece.get("unread")) is not None:
+            screen.warn(f"what {piece.get('node')} printed last could not be read: {why}")
+        elif (why := piece.get("left_out")) is not None:
+            screen.warn(f"the log of {piece.get('node')} is not whole: {why}")
+        else:
+            show(piece)

@@ -11,6 +11,13 @@ from elasticd.errors import UsageError
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+def age(seconds: float) -> str:
+    """How long something took or is ago, in the largest unit of which it is at least two."""
+    fitting = [name for name, size in _UNITS.items() if seconds >= 2 * size]
+    unit = fitting[-1] if fitting else "s"
+    return f"{seconds / _UNITS[unit]:.0f} {unit}"
+
+
 def since(text: str | None, now: float | None = None) -> float | None:
     """The Unix time that ``text`` names; a time of day is the last such.
 

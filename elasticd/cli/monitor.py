@@ -17,13 +17,17 @@ from elasticd.cli.monitors.keys import Key, Keyboard
 from elasticd.cli.monitors.looking import Lookout, look, status_of
 from elasticd.cli.monitors.picture import picture
 from elasticd.cli.monitors.scene import moved
-from elasticd.cli.options import Home, Json, MaybeJob, common
+from elasticd.cli.options import Home, Json, MaybeJob, Performance, common
 
 DRAW_SECONDS = 0.25
 
 
 def monitor(
-    context: typer.Context, job: MaybeJob = None, home: Home = None, json: Json = False
+    context: typer.Context,
+    job: MaybeJob = None,
+    performance: Performance = False,
+    home: Home = None,
+    json: Json = False,
 ) -> None:
     """Watch the cluster and a job: nodes, ranks, loss, speed, the queue, faults and recoveries.
 
@@ -35,14 +39,17 @@ def monitor(
     Keys:
       tab, arrows   another job
       l             the last lines of the job's logs, and back
+      p             what the time of a step goes to, by rank, in seconds, and back
       q, Ctrl-C     leave; nothing changes
 
     On a narrow terminal columns are left out in this order: of nodes version, chip, memory, link;
-    of ranks s/grain, grains, share.
+    of ranks s/grain, grains, share; with --performance script, checkpoint, update, data, waiting,
+    reduce, compute.
 
     \b
     Examples:
       elasticctl monitor
+      elasticctl monitor --performance
       elasticctl monitor byte-lm-1-k3f9 --json
     """
     options = common(context, home, json)
@@ -53,14 +60,15 @@ def monitor(
         if options.json:
             screen.print_json(scene.plain(scene.job))
         else:
-            lines = picture(scene, scene.job, screen.width(), blocks=_has_blocks())
+            width, blocks = screen.width(), _has_blocks()
+            lines = picture(scene, scene.job, width, performance=performance, blocks=blocks)
             screen.say_lines(lines)
         return
     status, chosen = status_of(options.client, job)
     lookout = Lookout(options.client, chosen, status, follows=job is None)
     interrupts = Interrupts()
     with interrupts.in_force():
-        _watch(console, lookout, interrupts)
+        _watch(console, lookout, interrupts, performance)
 
 
 @contextlib.contextmanager
@@ -77,7 +85,7 @@ def _taken(live: Live, keyboard: Keyboard, interrupts: Interrupts) -> Iterator[N
             stack.close()
 
 
-def _watch(console: Console, lookout: Lookout, interrupts: Interrupts) -> None:
+def _watch(console: Console, lookout: Lookout, interrupts: Interrupts, performance: bool) -> None:
     """Until somebody leaves."""
     keyboard = Keyboard()
     live = Live(console=console, screen=True, auto_refresh=False)
@@ -85,10 +93,11 @@ def _watch(console: Console, lookout: Lookout, interrupts: Interrupts) -> None:
     try:
         with _taken(live, keyboard, interrupts):
             while True:
-                live.update(_drawn(console, lookout), refresh=True)
+                live.update(_drawn(console, lookout, performance), refresh=True)
                 for key in keyboard.pressed(DRAW_SECONDS):
                     if key == "quit":
                         return
+                    performance ^= key == "performance"
                     _obey(key, lookout)
     except EOFError:  # the terminal is gone
         return
@@ -99,18 +108,19 @@ def _watch(console: Console, lookout: Lookout, interrupts: Interrupts) -> None:
 def _obey(key: Key, lookout: Lookout) -> None:
     if key == "logs":
         lookout.show_logs(not lookout.logs)
-    else:
+    elif key != "performance":
         by = 1 if key == "next" else -1
         lookout.show(moved(lookout.scene.jobs, lookout.job, by))
 
 
-def _drawn(console: Console, lookout: Lookout) -> Text:
+def _drawn(console: Console, lookout: Lookout, performance: bool) -> Text:
     lines = picture(
         lookout.scene,
         lookout.job,
         console.width,
         console.height,
         logs=lookout.logs,
+        performance=performance,
         live=True,
         blocks=_has_blocks(),
     )

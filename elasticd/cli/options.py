@@ -6,37 +6,15 @@ it was given, and the innermost that was given something wins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from elasticd.cli.completing import complete_jobs, complete_nodes
 from elasticd.client.client import Client
 from elasticd.client.homes import local_home, user_home
-from elasticd.core.words.requests import ShowStatus
-from elasticd.errors import ElasticdError
-
-
-def complete_jobs(incomplete: str) -> Iterator[str]:
-    """Ids for shell completion; none if no daemon answers quickly."""
-    with suppress(ElasticdError):
-        answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus())
-        yield from (job["id"] for job in answer["jobs"] if _fits(job["id"], incomplete))
-
-
-def complete_nodes(incomplete: str) -> Iterator[str]:
-    """Names for shell completion; none if no daemon answers quickly."""
-    with suppress(ElasticdError):
-        answer = Client(user_home(None), answer_seconds=1.0).request(ShowStatus(ended=0))
-        yield from (node["id"] for node in answer["nodes"] if _fits(node["id"], incomplete))
-
-
-def _fits(name: str, incomplete: str) -> bool:
-    return name.startswith(incomplete) and name.isprintable()
-
 
 Home = Annotated[
     Path | None,
@@ -50,6 +28,9 @@ Home = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on, and print what is new.")]
+Performance = Annotated[
+    bool, typer.Option("--performance", help="Show what the time of a step goes to, by rank.")
+]
 Job = Annotated[
     str,
     typer.Argument(

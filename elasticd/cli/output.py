@@ -9,9 +9,12 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from elasticd.cli import screen
+from elasticd.cli import plainjobs, screen
+from elasticd.cli.performance import PERFORMANCE, performance_rows
+from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.screen import say
 from elasticd.cli.tables import MIN_TEXT, Row, Table, fitted, fold, shown
+from elasticd.core.words.limits import in_short
 from elasticd.counting import counted
 from elasticd.settings.rules import one_line
 
@@ -24,7 +27,6 @@ NODES = Table(
     ("node", "address", "state", "pid", "chip", "memory", "version"),
     drops=("chip", "memory", "pid", "address"),
 )
-NOTED_NODES = Table((*NODES.columns, "note"), NODES.drops, text="note")
 JOBS = Table(
     ("job", "state", "step", "loss", "steps/s", "ranks", "recoveries", "reason"),
     drops=("recoveries", "ranks", "steps/s", "loss", "step"),
@@ -33,21 +35,15 @@ JOBS = Table(
 )
 STARTED = Table(("node", "address", "pid"), drops=("pid", "address"))
 RANKS = Table(
-    ("rank", "node", "trainer", "reducer", "step", "grains"), drops=("grains", "step", "reducer")
+    ("rank", "node", "trainer", "reducer", "step", "grains", "active", "cached", "peak"),
+    drops=("cached", "active", "grains", "peak", "step", "reducer"),
 )
+PLAIN_RANKS = Table(("rank", "node", "trainer", "reducer"), drops=("reducer",))
 
 
 def print_table(table: Table, rows: Sequence[Row]) -> None:
     """Rows under their columns, as wide as the terminal; None is shown as ``-``."""
     screen.say_lines(fitted(table, rows, screen.width()))
-
-
-def in_short(reason: object) -> str | None:
-    """A reason on one line; of a traceback the beginning and the end say it."""
-    lines = [line.strip() for line in str(reason or "").splitlines() if line.strip()]
-    if len(lines) > 1:
-        return f"{lines[0]} … {lines[-1]}"
-    return lines[0] if lines else None
 
 
 def shown_bytes(count: object) -> str | None:
@@ -89,7 +85,7 @@ def _event_parts(event: Mapping[str, Any]) -> tuple[str, str]:
 def print_nodes(status: Mapping[str, Any]) -> None:
     """The table of ``elasticctl nodes``."""
     notes = [drained_note(node, status.get("jobs", ())) for node in status["nodes"]]
-    rows = [
+    rows: list[Row] = [
         (
             node["id"],
             node.get("address"),
@@ -101,17 +97,36 @@ def print_nodes(status: Mapping[str, Any]) -> None:
         )
         for node in status["nodes"]
     ]
+    table, roles = NODES, [_role(node) for node in status["nodes"]]
+    if any(role != "train" for role in roles):
+        table = Table((*table.columns, "role"), table.drops)
+        rows = [(*row, role) for row, role in zip(rows, roles, strict=True)]
     if any(notes):
-        noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
-        print_table(NOTED_NODES, noted)
-    else:
-        print_table(NODES, rows)
+        table = Table((*table.columns, "note"), table.drops, text="note")
+        rows = [(*row, note) for row, note in zip(rows, notes, strict=True)]
+    print_table(table, rows)
     for node in status["nodes"]:
         for left in node.get("unfit") or ():
             why = f"{left['job']} goes on without {node['id']}: {in_short(left['reason'])}"
             say("\n".join(_wrapped("", why, "  ")))
     for told in status.get("walled") or ():
         say("\n".join(_wrapped("", f"no route to {told}", "  ")))
+    if failed := failure_of(status):
+        say("\n".join(_wrapped("", failed, "  ")))
+
+
+def failure_of(status: Mapping[str, Any]) -> str:
+    """What failed in the daemon that answers, beside all else; empty: nothing did."""
+    loop = status.get("loop") or {}
+    if not (count := loop.get("failures")):
+        return ""
+    times = "once" if count == 1 else f"{count} times"
+    return f"{loop.get('node')}: failed inside {times}, last: {loop.get('last_failure')}"
+
+
+def _role(node: Mapping[str, Any]) -> str:
+    """What a node does at most; an older daemon doesn't say, and then all train."""
+    return str((node.get("roles") or ("train",))[0])
 
 
 def drained_note(node: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str | None:
@@ -161,9 +176,9 @@ def print_jobs(status: Mapping[str, Any]) -> None:
         (
             job["id"],
             _state(job),
-            f"{job.get('step')}/{job.get('steps')}",
+            f"{job.get('step')}/{job.get('steps')}" if job.get("steps") else None,
             job.get("loss"),
-            job.get("steps_per_second"),
+            None if is_plain(job) else job.get("steps_per_second"),
             len(job.get("ranks") or ()),
             job.get("recoveries"),
             in_short(job.get("reason")),
@@ -207,13 +222,28 @@ def _exact(job: Mapping[str, Any]) -> str | None:
     return "yes" if job["exact"] else ": ".join(filter(None, ("no", job.get("exact_reason"))))
 
 
-def print_job(job: Mapping[str, Any]) -> None:
-    """What ``elasticctl status JOB`` shows."""
+def _traffic(job: Mapping[str, Any]) -> str | None:
+    """What a rank sends in a step, and receives; and what it would if sums had no fixed order."""
+    sent, fast = job.get("bytes_per_step"), job.get("fast_bytes_per_step")
+    if not sent:
+        return None
+    shown = f"{shown_bytes(sent)} sent by a rank, and as much received"
+    return f"{shown}; fast: {shown_bytes(fast)}" if fast and job.get("exact") else shown
+
+
+def _of_script(job: Mapping[str, Any]) -> list[tuple[str, object]]:
+    return [
+        ("mode", plainjobs.MODE),
+        ("runs", plainjobs.runs(job)),
+        ("begun anew", plainjobs.again(job)),
+        ("generation", job.get("generation")),
+        ("recoveries", job.get("recoveries")),
+    ]
+
+
+def _of_steps(job: Mapping[str, Any]) -> list[tuple[str, object]]:
     digest = job.get("digest")
-    facts: list[tuple[str, object]] = [
-        ("job", job["id"]),
-        ("state", job.get("state")),
-        ("reason", job.get("reason")),
+    return [
         ("step", f"{job.get('step')} of {job.get('steps')}"),
         ("loss", job.get("loss")),
         ("steps/s", job.get("steps_per_second")),
@@ -221,8 +251,18 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("generation", job.get("generation")),
         ("recoveries", f"{job.get('recoveries')}, {counted(job.get('lost_steps'), 'step')} lost"),
         ("exact", _exact(job)),
-        ("bytes/step", shown_bytes(job.get("bytes_per_step"))),
+        ("bytes/step", _traffic(job)),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
+    ]
+
+
+def print_job(job: Mapping[str, Any]) -> None:
+    """What ``elasticctl status JOB`` shows."""
+    facts: list[tuple[str, object]] = [
+        ("job", job["id"]),
+        ("state", job.get("state")),
+        ("reason", job.get("reason")),
+        *(_of_script(job) if is_plain(job) else _of_steps(job)),
     ]
     if by := job.get("submitted_by"):
         facts.append(("submitted", f"by {by} on {job.get('submitted_on')}"))
@@ -240,18 +280,37 @@ def print_job(job: Mapping[str, Any]) -> None:
 
 def _print_ranks(job: Mapping[str, Any]) -> None:
     say(f"{job['id']}, generation {job.get('generation')}:")
-    rows = [
-        (
-            rank.get("rank"),
-            rank.get("node"),
-            rank.get("pid"),
-            rank.get("reducer_pid"),
-            rank.get("step"),
-            rank.get("grains"),
-        )
-        for rank in job["ranks"]
-    ]
-    print_table(RANKS, rows)
+    if is_plain(job):
+        keys = "rank", "node", "pid", "reducer_pid"
+        print_table(PLAIN_RANKS, [tuple(map(rank.get, keys)) for rank in job["ranks"]])
+    else:
+        print_table(RANKS, [rank_row(rank) for rank in job["ranks"]])
+
+
+def rank_row(rank: Mapping[str, Any]) -> Row:
+    """Of :data:`RANKS`. An older trainer doesn't tell its memory."""
+    plain = [rank.get(key) for key in ("rank", "node", "pid", "reducer_pid", "step", "grains")]
+    if not rank.get("peak_bytes"):
+        return (*plain, None, None, None)
+    return (
+        *plain,
+        *(shown_bytes(rank.get(f"{key}_bytes")) for key in ("active", "cached", "peak")),
+    )
+
+
+def print_performance(status: Mapping[str, Any]) -> None:
+    """What ``elasticctl status --performance`` shows."""
+    shown_ones = [job for job in in_order(status["jobs"]) if job.get("ranks")]
+    if not shown_ones:
+        say("no job has ranks now")
+    for number, job in enumerate(shown_ones):
+        if number:
+            say()
+        if is_plain(job):
+            say(f"{job['id']}: what its steps are made of only its script knows")
+            continue
+        say(f"{job['id']}, step {job.get('step')}, seconds a step:")
+        print_table(PERFORMANCE, performance_rows(job["ranks"]))
 
 
 def _wrapped(name: str, value: object, later: str = " " * 12) -> list[str]:

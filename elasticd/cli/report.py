@@ -43,8 +43,9 @@ def report(
     faults with their evidence, checkpoints, nodes and configuration.
 
     The page needs no network and no script, and prints well. It works while the job trains, and
-    after its end. It tells what was recorded, and names what was not: a loss by step is there if
-    the script wrote one to a file of run.open (lines of JSON with step and loss, or columns).
+    after its end. It tells what was recorded, and names what was not. The loss by step is that
+    which the daemon has heard, and what the script wrote to a file of run.open (lines of JSON with
+    step and loss, or columns).
 
     Of job.env only the names are in it. Arguments and the end of a traceback are: look before you
     send it to somebody.

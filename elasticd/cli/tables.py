@@ -81,9 +81,10 @@ def fold(text: str, width: int, *, whole: bool = False) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """``text``, or as much of its beginning as there is room for, and an ellipsis."""
+    """``text`` without blanks at its end, or as much of its beginning as there is room for, and an
+    ellipsis."""
     if cell_len(text) <= width:
-        return text
+        return text.rstrip(" ")
     return chop_cells(text, width - 1)[0].rstrip() + "…" if width > 2 else "…"
 
 

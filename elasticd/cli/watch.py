@@ -15,7 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from elasticd.cli import plainjobs
 from elasticd.cli.output import ENDED, event_line
+from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.screen import clean, print_json, say, warn
 from elasticd.cli.tables import STATE_STYLES, fold, shown
 from elasticd.client.client import Client
@@ -226,7 +228,8 @@ class PlainProgress:
         for event in sight.events:
             say(event_line(event), flush=True)
         now = time.monotonic()
-        if sight.job.get("step") and now - self._printed >= PLAIN_PROGRESS_SECONDS:
+        under_way = sight.job.get("step") or (is_plain(sight.job) and sight.job.get("ranks"))
+        if under_way and now - self._printed >= PLAIN_PROGRESS_SECONDS:
             self._printed = now
             say(progress_line(sight.job), flush=True)
 
@@ -252,10 +255,10 @@ class LiveProgress:
         if not job:
             return
         state, step, steps = str(job.get("state")), job.get("step") or 0, job.get("steps")
-        name, done = clean(str(job["id"])), f"{shown(step)}/{shown(steps)}"
+        name, done = clean(str(job["id"])), f"{shown(step)}/{shown(steps)}" if steps else ""
         state, said = clean(state), f"{done} {clean(figures(job))}".rstrip()
         room = width - cell_len(f"{name} {state}  {said}")
-        if room >= MIN_BAR:
+        if room >= MIN_BAR and steps:
             line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
             head = Text.assemble(name, " ", (state, STATE_STYLES.get(state, "")))
             bar = ProgressBar(total=steps, completed=step, width=min(BAR_WIDTH, room))
@@ -269,8 +272,8 @@ class LiveProgress:
 
 
 def figures(job: Mapping[str, Any]) -> str:
-    """Loss, speed and world in a few words."""
-    parts = []
+    """Loss, speed and world in a few words; of a plain job how its script is."""
+    parts = plainjobs.in_words({**job, "ranks": ()}) if is_plain(job) else []
     if job.get("loss") is not None:
         parts.append(f"loss {shown(job['loss'])}")
     if job.get("steps_per_second"):
@@ -283,7 +286,9 @@ def figures(job: Mapping[str, Any]) -> str:
 
 def progress_line(job: Mapping[str, Any]) -> str:
     """Where a job is, on one line."""
-    line = f"{job['id']}  {job.get('state')}  step {job.get('step')}/{job.get('steps')}"
+    line = f"{job['id']}  {job.get('state')}"
+    if job.get("steps"):  # a plain job has none
+        line += f"  step {job.get('step')}/{job.get('steps')}"
     return f"{line}  {figures(job)}".rstrip()
 
 
@@ -291,6 +296,11 @@ def summary(job: Mapping[str, Any]) -> str:
     """How a job ended."""
     name, steps = job["id"], f"{job.get('step')} of {counted(job.get('steps'), 'step')}"
     recoveries = counted(job.get("recoveries"), "recovery", "recoveries")
+    if not job.get("steps"):
+        text = f"{name} {job.get('state')}: {recoveries}"
+        anew = plainjobs.again(job)
+        text += f", begun anew {anew}" if anew else ""
+        return f"{text}; {job['reason']}" if job.get("reason") else text
     faults = f"{recoveries}, {counted(job.get('lost_steps'), 'step')} lost"
     if job.get("state") == "finished":
         return f"{name} finished: {steps}, loss {shown(job.get('loss'))}, {faults}\n" + (

@@ -107,7 +107,7 @@ class Client:
             UsageError: another account may have put that daemon there.
         """
         paths = sorted(sockets(self.home), key=lambda path: path == last)
-        failure: NoDaemonError = NobodyListens(self.home)
+        failure: NoDaemonError | None = None
         for path in paths:
             _refuse_strangers(path.parent)
             try:
@@ -117,8 +117,7 @@ class Client:
             except NobodyListens:
                 continue
             except NoDaemonError as error:
-                if isinstance(failure, NobodyListens):
-                    failure = error
+                failure = failure or error
                 continue
             try:
                 connection.send(REQUESTS.encode(request))
@@ -126,7 +125,7 @@ class Client:
                 connection.close()
                 raise
             return connection
-        raise failure
+        raise failure or NobodyListens(self.home)
 
 
 def _refuse_strangers(home: Path) -> None:

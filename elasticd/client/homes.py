@@ -23,7 +23,7 @@ def user_home(given: Path | None) -> Path:
     home = default_home().absolute()
     if "ELASTICD_HOME" not in os.environ and not _may_exist(home / SOCKET_NAME):
         local = home / LOCAL
-        if node_homes(local):
+        if _nodes(local):
             return local
     return home
 
@@ -45,8 +45,15 @@ def home_option(home: Path) -> str:
 def sockets(home: Path) -> list[Path]:
     """The control sockets under ``home``: its own, then those of its nodes. One that we may not
     look for counts, so that whoever connects to it hears that."""
-    folders = [home, *node_homes(home)]
+    folders = [home, *_nodes(home)]
     return [path for folder in folders if _may_exist(path := folder / SOCKET_NAME)]
+
+
+def _nodes(home: Path) -> list[Path]:
+    try:
+        return node_homes(home)
+    except PermissionError:
+        return []
 
 
 def _may_exist(path: Path) -> bool:

@@ -13,7 +13,7 @@ from elasticd.core.words.limits import clipped
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import Path
 from elasticd.recovery.links import ANY_HOST
-from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, Secret, Tag
+from elasticd.types import NO_SECRET, NO_TAG, JobId, NodeId, NodeRole, Secret, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,33 @@ class Departures:
         return f"{node} left the view: {why}" if why else f"{node} left the view"
 
 
+@dataclass(frozen=True, slots=True)
+class Station:
+    """What this node is among the others, as elasticd.toml says."""
+
+    domain: str = ""
+    """What fails with it: a power strip, a switch. Empty: nothing that is known."""
+    role: NodeRole = "train"
+    """What it does at most."""
+    chip: str = ""
+    """What it computes with, which the system says; empty: not known."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether jobs may run here at all."""
+        return self.role == "train"
+
+    @property
+    def holds(self) -> bool:
+        """Whether it may hold anything of a job."""
+        return self.role != "witness"
+
+    @property
+    def idle(self) -> str:
+        """Why no job ever runs here, or nothing."""
+        return "" if self.trains else f"its role is {self.role}"
+
+
 @dataclass(slots=True)
 class Context:
     """Given to every part; ``now`` is set before each event and never read from a clock here."""
@@ -167,8 +194,7 @@ class Context:
     counter: int = 0
     """The highest counter of any epoch or generation seen; the next one is above it."""
     children: int = 0
-    domain: str = ""
-    """What fails with this node: a power strip, a switch. Empty: nothing that is known."""
+    station: Station = field(default_factory=Station)
     reach: Reach = field(default_factory=Reach)
     departures: Departures = field(default_factory=Departures)
     strict: bool = False

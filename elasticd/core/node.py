@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, assert_never
 
-from elasticd.core.context import Context, Reach, Timing
+from elasticd.core.context import Context, Reach, Station, Timing
 from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
@@ -66,8 +66,7 @@ class Who:
     expected_peers: int
     timing: Timing = field(default_factory=Timing)
     wall: Callable[[], float] = lambda: 0.0
-    domain: str = ""
-    """What fails with this node."""
+    station: Station = field(default_factory=Station)
     strict: bool = False
     """``partition = "strict"``: at most one view trains."""
     hosts: tuple[str, ...] = ()
@@ -90,8 +89,8 @@ class Node:
         stable = found.stable
         self.me, self.boot, self._wall = who.me, who.boot, who.wall
         self.ctx = Context(
-            who.me, who.nonce, who.timing, counter=stable.counter, domain=who.domain,
-            reach=Reach(who.hosts), strict=who.strict, secret=who.secret,
+            who.me, who.nonce, who.timing, counter=stable.counter,
+            station=who.station, reach=Reach(who.hosts), strict=who.strict, secret=who.secret,
         )  # fmt: skip
         for heard in stable.heard:
             self.ctx.hear(heard.job, heard.generation)
@@ -109,7 +108,7 @@ class Node:
         living = self.views.liveness.living
         nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
         self.tables = Tables(jobs, nodes)
-        self.drivers = Drivers(self.ctx, jobs, nodes.unwanted, nodes.away)
+        self.drivers = Drivers(self.ctx, jobs, nodes)
         self.followed: Tag | None = None
         self.due = inf
         self._begun = False
@@ -148,6 +147,7 @@ class Node:
         if not self._begun:
             self._begun = True
             self.tables.jobs.begins()
+            self.tables.nodes.begins()
         self._take(event)
         for _ in range(_EVENTS_PER_INSTANT):
             if ctx.inbox:
@@ -324,6 +324,8 @@ class Node:
         self._schedule()
         unwanted, view = self.me in self.tables.nodes.unwanted(), self.views.view
         there = view.members if view is not None else (self.me,)  # nobody else is known to be
+        if idle := self.tables.nodes.standing().idle:
+            there = tuple(node for node in there if node not in idle)
         live = self.tables.jobs.live
         for record in [self.records[job] for job in (*self.members.ending(live), *live)]:
             self.members.attend(record, view, unwanted=unwanted, short=too_few(record, there))

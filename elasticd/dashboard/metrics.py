@@ -5,11 +5,13 @@ The figures are those of ``status`` and of the report of a job (cli/reports), by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
 from elasticd.cli.monitors.scene import Event
+from elasticd.cli.performance import told_parts
+from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.reports.chronicle import Chronicle, SeenFault
 from elasticd.cli.reports.fields import maps, number, whole, words
 from elasticd.cli.reports.goodput import goodput
@@ -51,6 +53,8 @@ METRICS = (
     Metric("elasticd_view_members", "gauge", (), "status", "nodes in the view"),
     Metric("elasticd_loop_stalls_total", "counter", (), "status",
            "how often the daemon's event loop was held up for more than 0.1 s"),
+    Metric("elasticd_daemon_failures_total", "counter", (), "status",
+           "how often something failed inside the daemon that nobody had thought of"),
     Metric("elasticd_node_state", "gauge", ("node", "state"), "status",
            "1 for the state that the node is in, 0 for the others"),
     Metric("elasticd_node_memory_bytes", "gauge", ("node",), "status", "memory of the machine"),
@@ -77,12 +81,24 @@ METRICS = (
     Metric("elasticd_job_recoveries_total", "counter", ("job",), "status", "recoveries"),
     Metric("elasticd_job_lost_steps_total", "counter", ("job",), "status",
            "committed steps that had to be made again"),
+    Metric("elasticd_job_restarts_total", "counter", ("job",), "status",
+           "of a plain job: so often its script was begun anew"),
+    Metric("elasticd_job_script_seconds", "gauge", ("job",), "status",
+           "of a plain job: for how long its script runs already"),
     Metric("elasticd_rank_step", "gauge", ("job", "rank", "node"), "status",
            "the last step of that rank"),
     Metric("elasticd_rank_grains", "gauge", ("job", "rank", "node"), "status",
            "grains in its share"),
     Metric("elasticd_rank_grain_seconds", "gauge", ("job", "rank", "node"), "status",
            "median time of its last grains; not there before the first"),
+    Metric("elasticd_rank_active_bytes", "gauge", ("job", "rank", "node"), "status",
+           "what arrays of its trainer have of MLX's memory now"),
+    Metric("elasticd_rank_cached_bytes", "gauge", ("job", "rank", "node"), "status",
+           "what MLX keeps there for reuse"),
+    Metric("elasticd_rank_peak_bytes", "gauge", ("job", "rank", "node"), "status",
+           "the most that arrays ever had in that process"),
+    Metric("elasticd_rank_step_seconds", "gauge", ("job", "rank", "node", "part"), "status",
+           "what the time of a step goes to, mean of its last 20; not there before the second"),
     Metric("elasticd_job_goodput_ratio", "gauge", ("job",), "events",
            "useful step time over the time in which it was the job's turn"),
     Metric("elasticd_job_time_seconds", "gauge", ("job", "cause"), "events",
@@ -150,7 +166,8 @@ def samples(figures: ClusterFigures) -> Iterator[Sample]:
         yield from _job(job)
         told = figures.told.get(str(job.get("id")))
         if told is not None:
-            yield from _told(words(job, "id", _NAME_LETTERS), told)
+            found = _told(words(job, "id", _NAME_LETTERS), told)
+            yield from (s for s in found if not (is_plain(job) and _is_of_steps(s)))
 
 
 def _cluster(status: Mapping[str, Any]) -> Iterator[Sample]:
@@ -158,6 +175,7 @@ def _cluster(status: Mapping[str, Any]) -> Iterator[Sample]:
     yield from _some("elasticd_view_epoch", (), number(view, "epoch"))
     yield Sample("elasticd_view_members", (), len(view.get("members") or ()))
     yield from _some("elasticd_loop_stalls_total", (), number(loop, "stalls"))
+    yield from _some("elasticd_daemon_failures_total", (), number(loop, "failures"))
 
 
 def _node(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[Sample]:
@@ -172,31 +190,63 @@ def _node(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[Sample
             yield from _some(f"elasticd_link_{key}", labels, number(link, key) or None)
 
 
+_OF_SCRIPTS = (
+    ("generation", "generation"),
+    ("recoveries_total", "recoveries"),
+    ("restarts_total", "restarts"),
+    ("script_seconds", "script_seconds"),
+)
+"""Of a plain job: what follows ``elasticd_job_`` in a metric's name, and the field of status."""
+_OF_STEPS = (
+    ("step", "step"),
+    ("target_steps", "steps"),
+    ("loss", "loss"),
+    ("steps_per_second", "steps_per_second"),
+    ("generation", "generation"),
+    ("global_batch_samples", "global_batch"),
+    ("micro_batch_samples", "micro_batch"),
+    ("exchanged_bytes_per_step", "bytes_per_step"),
+    ("recoveries_total", "recoveries"),
+    ("lost_steps_total", "lost_steps"),
+)
+"""As these, of any other job."""
+
+
+def _figures(
+    job: Mapping[str, Any], name: str, pairs: Iterable[tuple[str, str]]
+) -> Iterator[Sample]:
+    for metric, key in pairs:
+        yield from _some(f"elasticd_job_{metric}", (name,), number(job, key))
+
+
 def _job(job: Mapping[str, Any]) -> Iterator[Sample]:
     name = words(job, "id", _NAME_LETTERS)
     yield from _states("elasticd_job_state", name, job.get("state"), JOB_STATES)
-    for metric, key in (
-        ("step", "step"),
-        ("target_steps", "steps"),
-        ("loss", "loss"),
-        ("steps_per_second", "steps_per_second"),
-        ("generation", "generation"),
-        ("global_batch_samples", "global_batch"),
-        ("micro_batch_samples", "micro_batch"),
-        ("exchanged_bytes_per_step", "bytes_per_step"),
-        ("recoveries_total", "recoveries"),
-        ("lost_steps_total", "lost_steps"),
-    ):
-        yield from _some(f"elasticd_job_{metric}", (name,), number(job, key))
-    yield Sample("elasticd_job_exact", (name,), float(job.get("exact") is True))
     ranks = maps(job, "ranks")
     yield Sample("elasticd_job_ranks", (name,), len(ranks))
+    if is_plain(job):  # of its steps nobody knows but its script
+        yield from _figures(job, name, _OF_SCRIPTS)
+        return
+    yield from _figures(job, name, _OF_STEPS)
+    yield Sample("elasticd_job_exact", (name,), float(job.get("exact") is True))
     for rank in ranks:
         labels = name, str(whole(rank, "rank")), words(rank, "node", _NAME_LETTERS)
         yield from _some("elasticd_rank_step", labels, number(rank, "step"))
         yield from _some("elasticd_rank_grains", labels, number(rank, "grains"))
         seconds = number(rank, "grain_seconds") or None
         yield from _some("elasticd_rank_grain_seconds", labels, seconds)
+        if number(rank, "peak_bytes"):
+            for key in ("active_bytes", "cached_bytes", "peak_bytes"):
+                yield from _some(f"elasticd_rank_{key}", labels, number(rank, key))
+        for part, spent in (told_parts(rank) or {}).items():
+            yield Sample("elasticd_rank_step_seconds", (*labels, part), spent)
+
+
+def _is_of_steps(sample: Sample) -> bool:
+    """What a plain job's rounds of news would be taken for."""
+    if sample.metric == "elasticd_job_time_seconds":
+        return sample.labels[1] in ("useful", "redone", "checkpoints")
+    return sample.metric.startswith(("elasticd_job_goodput", "elasticd_job_checkpoint"))
 
 
 def _told(name: str, told: ToldJob) -> Iterator[Sample]:

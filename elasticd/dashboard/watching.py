@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elasticd.cli.monitors.scene import Event, Recollection
+from elasticd.cli.keptlosses import kept_losses
+from elasticd.cli.monitors.scene import MOST_LOSSES, Event, Recollection
 from elasticd.cli.reports.chronicle import Reader
 from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
+from elasticd.core.jobs.losses import LossCurve
 from elasticd.dashboard.metrics import ToldJob
 from elasticd.dashboard.telling import WatchedJob
 from elasticd.errors import ElasticdError, NoDaemonError, ProtocolError
@@ -28,7 +30,7 @@ class JobWatch:
     """Reads a job's events from the first one, and goes on until the job has ended."""
 
     def __init__(self, client: Client, job: str) -> None:
-        self.job = job
+        self.job, self._client = job, client
         self.caught_up = threading.Event()
         """All events are read that there were."""
         self._tail = EventTail(client, job)
@@ -46,6 +48,10 @@ class JobWatch:
     def stop(self) -> None:
         """It ends soon; nobody has to wait for that."""
         self._over.set()
+
+    def wait(self) -> None:
+        """Until it has ended: soon after :meth:`stop`, but for a daemon that doesn't answer."""
+        self._thread.join()
 
     @property
     def lost(self) -> bool:
@@ -78,6 +84,10 @@ class JobWatch:
             return WatchedJob(self.job, course, events, losses, tuple(self._rates))
 
     def _run(self) -> None:
+        losses, _ = kept_losses(self._client, self.job)
+        with self._lock:
+            seen, self._memory.curve = self._memory.curve, LossCurve(MOST_LOSSES)
+            self._memory.remember([*losses, *seen.points])
         try:
             while not self._over.is_set() and not self._tail.ended:
                 self._turn()
@@ -123,3 +133,13 @@ class Watches:
             while len(self._found) > MOST_WATCHES:
                 self._found.pop(next(iter(self._found))).stop()
             return watch
+
+    def close(self) -> None:
+        """Follow none any more. Returns when nothing is asked for them any more."""
+        with self._lock:
+            ended = list(self._found.values())
+            self._found.clear()
+        for watch in ended:
+            watch.stop()
+        for watch in ended:
+            watch.wait()

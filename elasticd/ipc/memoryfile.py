@@ -5,10 +5,10 @@ The daemon makes it, which needs no numpy: that would take a fifth of a young da
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from typing import Any
+
+from elasticd.checkpoints.nameless import nameless
 
 SLOTS = 2
 PAYLOAD_FLOATS = 8 << 20
@@ -25,21 +25,10 @@ def create_memory() -> int:
     Raises:
         OSError: no descriptors or memory left.
     """
-    fd = _nameless()
+    fd = nameless(sys.platform, "elasticd-chunks")
     try:
         os.ftruncate(fd, MEMORY_BYTES)
     except BaseException:
         os.close(fd)
         raise
-    return fd
-
-
-def _nameless() -> int:
-    if sys.platform == "linux":
-        return os.memfd_create("elasticd-chunks", os.MFD_CLOEXEC)
-    # What multiprocessing.shared_memory stands on.
-    posixshmem: Any = importlib.import_module("_posixshmem")
-    name = f"/elasticd-{os.urandom(8).hex()}"
-    fd: int = posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
-    posixshmem.shm_unlink(name)
     return fd

@@ -26,7 +26,7 @@ from elasticd.recipes.models import base_of, check_model, flat, load, located, p
 from elasticd.recipes.rows import (
     RowOrder,
     Rows,
-    RowStream,
+    RowSource,
     Sample,
     collate,
     length,
@@ -124,7 +124,7 @@ class Training:
             model=self._model,
             optimizer=optimizer,
             loss=self._lesson.loss,
-            data=lambda: RowStream(samples, order),
+            data=RowSource(samples, order, Path(config.data) / "train.jsonl"),
             collate=self._collate,
             clip_norm=config.clip_norm,
             base=self._base,

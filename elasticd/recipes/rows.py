@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticd.data.jsonlines import lines_of
 from elasticd.errors import UsageError
 from elasticd.settings.recipe import MlxLm
 from elasticd.settings.rules import one_line, show
@@ -273,6 +274,22 @@ class RowOrder:
 
 def _shuffled(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return Permutation(count, seed, epoch)(np.arange(count, dtype=np.uint64)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """What ``Run(data=…)`` is given: a stream of rows, and what is in their file."""
+
+    samples: Sequence[Sample]
+    order: RowOrder
+    path: Path
+
+    def __call__(self) -> RowStream:
+        return RowStream(self.samples, self.order)
+
+    def digests_by_file(self) -> Mapping[str, str]:
+        """By line, so that a node's that is another is named."""
+        return lines_of(self.path).named(self.path.name)
 
 
 class RowStream:

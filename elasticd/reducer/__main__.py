@@ -13,7 +13,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from elasticd.core.words import children as w
+from elasticd.core.words import reducers as w
+from elasticd.core.words.processes import Alive
 from elasticd.ipc.child import DaemonLink, Resume
 from elasticd.types import Tag
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from elasticd.reducer.greeting import StrangerError
 
 
-_WARM = w.ReducerWarm(proves=True, walks=True)
+_WARM = w.ReducerWarm(proves=True, walks=True, chains=True)
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
     if received is None:
         return 0
     order, fds = w.TO_REDUCER.decode(received[0]), received[1]
-    assert not isinstance(order, w.Alive), order  # which is all that is said to a reducer besides
+    assert not isinstance(order, Alive), order  # which is all that is said to a reducer besides
     state.generation = order.generation
     threading.Thread(target=_listen, args=(messages,), name="daemon", daemon=True).start()
     try:

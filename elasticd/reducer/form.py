@@ -15,7 +15,7 @@ from elasticd.core.words.ring import FormRing
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
 from elasticd.ipc.memoryfile import SLOT_BYTES
-from elasticd.ipc.plan import GATHERED_FLOATS
+from elasticd.ipc.plan import EXACT, GATHERED_FLOATS
 from elasticd.ipc.records import generation_hash
 from elasticd.reducer.greeting import Greeting, StrangerError
 from elasticd.reducer.ring import connected_from, join_ring
@@ -55,7 +55,8 @@ def form(
     mx.set_cache_limit(2 * (SLOT_BYTES + 4 * GATHERED_FLOATS))
     group = _join(order)
     generation = generation_hash(order.generation)
-    walk = Walk(group, memory, on_broken) if order.walks else None
+    along = order.walks if order.reduction == EXACT else order.chains
+    walk = Walk(group, memory, on_broken) if along else None
     server = Server(group, generation, order.reduction, memory, connection, walk)
     server.prove(_greeting(order, generation, on_silence))
     return server

@@ -52,8 +52,8 @@ class Server:
         connection: socket.socket,
         walk: Walk | None,
     ) -> None:
-        """``group`` is up. ``walk`` makes exact sums of chunks that are not small; None: they are
-        gathered, too. All ranks have one or none has."""
+        """``group`` is up. ``walk`` makes sums of chunks that are not small; None: they are made as
+        those of small ones. All ranks have one or none has."""
         self._group = group
         self._rank, self._size = group.rank(), group.size()
         self._naps = Naps()
@@ -61,7 +61,7 @@ class Server:
         self._reduction = reduction
         self._memory = memory
         self._socket = connection
-        self._walk = walk if reduction == EXACT else None
+        self._walk = walk
         self._layout: VectorLayout | None = None
         self._serial = 0
 

@@ -1,4 +1,4 @@
-"""Makes exact sums along the ring, with MLX's ``send`` and ``recv`` between neighbours.
+"""Makes sums along the ring, with MLX's ``send`` and ``recv`` between neighbours.
 
 Which sums travel is :mod:`elasticd.recovery.walk`'s. Here each is a message with a tag at both
 ends. A message is one evaluation: of several in one, MLX may issue any first. A rank sends in a
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.memory import SharedMemory
-from elasticd.ipc.plan import VectorLayout
+from elasticd.ipc.plan import EXACT, VectorLayout
 from elasticd.ipc.records import Kind, Record, describe_seal
-from elasticd.recovery.walk import Hop, hops
+from elasticd.recovery.walk import Hop, chain, hops
 from elasticd.reducer.ring import SEAL_FLOATS
 from elasticd.types import Range
 
@@ -146,14 +146,14 @@ class Walk:
             ProtocolError: the left neighbour does something else.
             RuntimeError: it has gone.
         """
-        chunk, plan = _Chunk.of(record, layout), layout.plan
+        chunk = _Chunk.of(record, layout)
         if self._hops[0] != layout.digest:
-            self._hops = layout.digest, hops(plan.parts, plan.grains, self._rank)
+            self._hops = layout.digest, self._way(layout)
         slot, sent = record.extent, 0
         payload = self._memory.payload(slot)
-        mine = {node: index * chunk.length for index, node in enumerate(plan.parts[self._rank])}
         arrivals = self._arrivals(chunk, self._hops[1])
         for hop in self._hops[1]:
+            mine = {node: index * chunk.length for index, node in enumerate(hop.own)}
             for start, end in chunk.pieces[hop.section]:
                 sums = {node: next(arrivals) for node in hop.takes}
                 own = {node: payload[base + start : base + end] for node, base in mine.items()}
@@ -168,7 +168,13 @@ class Walk:
                     self._sender.put(what, chunk.seal(sent, end - start, self._rank))
                     sent += 1
                 if hop.whole and sums:  # else it is in its place, as this rank's only part
-                    payload[start:end] = sums[0, plan.grains].data
+                    (total,) = sums.values()
+                    payload[start:end] = total.data
+
+    def _way(self, layout: VectorLayout) -> tuple[Hop, ...]:
+        if layout.reduction == EXACT:
+            return hops(layout.plan.parts, layout.plan.grains, self._rank)
+        return chain(self._size, self._rank)
 
     def settle(self) -> None:
         """Return when all that was sent is handed over: no other collective may mix with it."""

@@ -8,11 +8,12 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from elasticd.settings.keep import KeepRules
+from elasticd.settings.notify import HIDDEN, NotifyRules
 from elasticd.settings.rules import (
     Rule,
     Value,
@@ -26,20 +27,36 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
-from elasticd.types import NODE_ID, OF_NODE_ID, Partition
+from elasticd.types import NODE_ID, OF_NODE_ID, NodeRole, Partition
 
 FILE_NAME = "elasticd.toml"
-KEEP = "keep"
-"""The only table."""
+KEEP, NOTIFY = "keep", "notify"
+TABLES: Mapping[str, type[KeepRules] | type[NotifyRules]] = {KEEP: KeepRules, NOTIFY: NotifyRules}
 LOCAL_LOCK_NAME = ".local.lock"
 HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
 """A folder that holds one of these is a daemon's home, or a local cluster's."""
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_DASHBOARD_HOST, DEFAULT_DASHBOARD_PORT = "127.0.0.1", 8050
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
+ROLES: tuple[NodeRole, ...] = get_args(NodeRole)
+"""The first of them that a node has says what it does: it has those behind it, too."""
 
 _HOST = "[A-Za-z0-9._-]+"
 _name: Rule = text(NODE_ID, OF_NODE_ID)
+
+
+def roles_of(role: NodeRole) -> tuple[NodeRole, ...]:
+    """All that a node does which does ``role``."""
+    return ROLES[ROLES.index(role) :]
+
+
+def _roles(value: object) -> tuple[object, ...]:
+    roles: Any = list_of(one_of(NodeRole), len(ROLES))(value)
+    if not roles:
+        raise Wrong(f"must have one of {', '.join(map(show, ROLES))} at least")
+    if twice := sorted(role for role in {*roles} if roles.count(role) > 1):
+        raise Wrong(f"must have each role once, not {show(twice[0])} twice")
+    return tuple(roles)
 
 
 def _address(value: object) -> str:
@@ -155,11 +172,28 @@ class NodeConfig:
             "How long trainers and reducers outlive a daemon that does not come back.",
         ),
     )
-    roles: tuple[str, ...] = field(
-        default=(), metadata=rule(list_of(_name, 64), "For later versions; nothing uses it yet.")
+    roles: tuple[NodeRole, ...] = field(
+        default=ROLES,
+        metadata=rule(
+            _roles,
+            "What this node does: train; without that store: hold copies, and vote; alone witness:"
+            " vote.",
+        ),
     )
     keep: KeepRules = field(default=KeepRules(), metadata=rule(lambda _: KeepRules()))
     """A table of its own, which :func:`parse` reads."""
+    notify: NotifyRules = field(default=NotifyRules(), metadata=rule(lambda _: NotifyRules()))
+    """The same."""
+
+    @property
+    def role(self) -> NodeRole:
+        """What the node does at most."""
+        return next(role for role in ROLES if role in self.roles)
+
+    @property
+    def copied_bytes(self) -> int:
+        """How much of main's output folder is copied to this node: a witness holds nothing."""
+        return self.output_bytes if self.role != "witness" else 0
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -181,21 +215,35 @@ def load(home: Path, file: Path | None = None) -> NodeConfig:
 
 def parse(document: Document) -> NodeConfig:
     """Raises ConfigError: a key is unknown, or a value wrong."""
-    keep = document.build(KeepRules, (KEEP,))
-    return replace(document.build(NodeConfig), keep=keep)
+    keep, notify = document.build(KeepRules, (KEEP,)), document.build(NotifyRules, (NOTIFY,))
+    return replace(document.build(NodeConfig), keep=keep, notify=notify)
 
 
 def values_of(config: NodeConfig) -> dict[str, Any]:
     """Each key with its value, ``keep.days`` for one in a table."""
-    own = {item.name: getattr(config, item.name) for item in fields(config) if item.name != KEEP}
-    kept = {f"{KEEP}.{item.name}": getattr(config.keep, item.name) for item in fields(KeepRules)}
-    return own | kept
+    own = {item.name: getattr(config, item.name) for item in _keys()}
+    for table, rules in TABLES.items():
+        held = getattr(config, table)
+        own |= {f"{table}.{item.name}": getattr(held, item.name) for item in fields(rules)}
+    return own
 
 
 def described() -> dict[str, Mapping[str, Any]]:
     """Of each key its rule, and what it is about."""
-    own = {item.name: item.metadata for item in fields(NodeConfig) if item.name != KEEP}
-    return own | {f"{KEEP}.{item.name}": item.metadata for item in fields(KeepRules)}
+    own: dict[str, Mapping[str, Any]] = {item.name: item.metadata for item in _keys()}
+    for table, rules in TABLES.items():
+        own |= {f"{table}.{item.name}": item.metadata for item in fields(rules)}
+    return own
+
+
+def showable(key: str, value: Any) -> Any:
+    """The value of a key for people and logs: not what may be a secret."""
+    return HIDDEN if value and key.startswith(f"{NOTIFY}.") else value
+
+
+def _keys() -> list[Field[Any]]:
+    """Those that are in no table."""
+    return [item for item in fields(NodeConfig) if item.name not in TABLES]
 
 
 def checked(key: str, value: object) -> Value:
@@ -214,22 +262,25 @@ def checked(key: str, value: object) -> Value:
 def dump(config: NodeConfig) -> str:
     """The TOML text that :func:`load` reads ``config`` from; defaults are left out."""
     lines = []
-    for item in fields(config):
+    for item in _keys():
         value = getattr(config, item.name)
-        if isinstance(value, KeepRules):
-            continue  # a table, behind the keys
         if item.name in ("node_id", "listen") or value != item.default:
-            # Here JSON is TOML: whole numbers, and strings without unusual characters.
-            shown = json.dumps(list(value) if isinstance(value, tuple) else value)
-            lines.append(f"{item.name} = {shown}\n")
-    kept = [
-        f"{item.name} = {json.dumps(getattr(config.keep, item.name))}\n"
-        for item in fields(KeepRules)
-        if getattr(config.keep, item.name) != item.default
-    ]
-    if kept:
-        lines += ["\n[keep]\n", *kept]
+            lines.append(_assigned(item.name, value))
+    for table, rules in TABLES.items():
+        held = getattr(config, table)
+        said = [
+            _assigned(item.name, getattr(held, item.name))
+            for item in fields(rules)
+            if getattr(held, item.name) != item.default
+        ]
+        if said:
+            lines += [f"\n[{table}]\n", *said]
     return "".join(lines)
+
+
+def _assigned(key: str, value: Value) -> str:
+    # Here JSON is TOML: whole numbers, and strings without unusual characters.
+    return f"{key} = {json.dumps(list(value) if isinstance(value, tuple) else value)}\n"
 
 
 def default_home(

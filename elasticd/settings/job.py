@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from elasticd.settings import plain as plains
 from elasticd.settings import recipe as recipes
+from elasticd.settings.plain import PLAIN, PlainSettings
 from elasticd.settings.recipe import RecipeSettings
 from elasticd.settings.rules import (
     MAX_TEXT_LENGTH,
@@ -29,6 +31,7 @@ from elasticd.settings.rules import (
     text,
 )
 from elasticd.settings.toml import Document
+from elasticd.settings.track import TRACK, TrackSettings
 from elasticd.types import (
     Backend,
     DivergencePolicy,
@@ -105,7 +108,7 @@ class JobSettings:
     )
     entrypoint: str = field(default="", metadata=rule(_entrypoint))
     """The script; "" where there is a [recipe] instead."""
-    mode: JobMode = field(default="elastic", metadata=rule(one_of(JobMode, later=("plain",))))
+    mode: JobMode = field(default="elastic", metadata=rule(one_of(JobMode)))
     priority: int = field(default=0, metadata=rule(integer(-1000, 1000)))
     """Of the queue: higher first, then in the order of submission. Nobody is interrupted for it."""
     files: tuple[str, ...] = field(default=(), metadata=rule(list_of(text(), 1000)))
@@ -194,7 +197,12 @@ _LATER = ("pass_env", "entrypoint")
 _RECIPE = "recipe"
 _KEYS = tuple(
     f"{table}.{item.name.rstrip('_')}"
-    for table, cls in {**_TABLES, _RECIPE: RecipeSettings}.items()
+    for table, cls in {
+        **_TABLES,
+        _RECIPE: RecipeSettings,
+        PLAIN: PlainSettings,
+        TRACK: TrackSettings,
+    }.items()
     for item in dataclasses.fields(cls)
 )
 
@@ -211,6 +219,10 @@ class JobSpec:
     recovery: RecoverySettings
     recipe: RecipeSettings | None = None
     """What runs in place of a script; None: ``job.entrypoint`` does."""
+    plain: PlainSettings | None = None
+    """Of a job whose script makes its own group; None: it is elastic."""
+    track: TrackSettings | None = None
+    """None: its figures go nowhere else."""
 
     @property
     def inside(self) -> tuple[str, ...]:
@@ -237,6 +249,10 @@ class JobSpec:
             }
             for name, cls in _TABLES.items()
         }
+        if self.plain is not None:
+            return {**tables, PLAIN: self.plain.to_dict()}
+        if self.track is not None:
+            tables[TRACK] = dataclasses.asdict(self.track)
         return tables if self.recipe is None else {**tables, _RECIPE: self.recipe.to_dict()}
 
     @classmethod
@@ -263,6 +279,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
     for assignment in overrides:
         document.override(assignment)
     recipes.read_config_file(document, path.parent)  # an assignment may name another one
+    if plains.is_plain(document):
+        plains.check(document)
     spec = _build(document)
     if spec.recipe is None:
         _check_entrypoint(document, path.parent, spec.job.entrypoint)
@@ -276,10 +294,17 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
 
 
 def _build(document: Document) -> JobSpec:
-    document.refuse_unknown((), (*_TABLES, _RECIPE), _KEYS)
+    document.refuse_unknown((), (*_TABLES, _RECIPE, PLAIN, TRACK), _KEYS)
+    plain = None
+    if plains.is_plain(document):
+        plain = document.build(PlainSettings, (PLAIN,), _KEYS)
+        plains.complete(document, plain)
+    elif PLAIN in document.data:
+        raise document.error((PLAIN,), 'is of a job of mode = "plain": say so in job.mode')
     recipe = recipes.build(document)
     tables = {name: document.build(cls, (name,), _KEYS) for name, cls in _TABLES.items()}
-    spec = JobSpec(**tables, recipe=recipe)
+    track = document.build(TrackSettings, (TRACK,), _KEYS) if TRACK in document.data else None
+    spec = JobSpec(**tables, recipe=recipe, plain=plain, track=track)
     if recipe is None and not spec.job.entrypoint:
         raise document.error(("job", "entrypoint"), "is missing")
     if recipe is not None and spec.job.entrypoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -10,12 +11,17 @@ from elasticd.settings.config import LOCAL_LOCK_NAME
 
 
 def node_homes(home: Path) -> list[Path]:
-    """The homes of a local cluster's daemons, by number."""
+    """The homes of a local cluster's daemons, by number.
+
+    Raises:
+        PermissionError: we may not look there.
+    """
     numbered = []
-    for folder in home.glob("node-*"):
-        found = re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name)
-        if found and folder.is_dir():
-            numbered.append((int(found[1]), folder))
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for folder in home.iterdir():
+            found = re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name)
+            if found and folder.is_dir():
+                numbered.append((int(found[1]), folder))
     return [folder for _, folder in sorted(numbered)]
 
 
@@ -27,8 +33,10 @@ def cluster_of(home: Path) -> Path:
 
 
 def is_cluster(home: Path) -> bool:
-    """Whether 'local up' has made it."""
-    return (home / LOCAL_LOCK_NAME).exists()
+    """Whether 'local up' has made it; no where we may not look."""
+    with contextlib.suppress(PermissionError):
+        return (home / LOCAL_LOCK_NAME).exists()
+    return False
 
 
 def is_local(home: Path) -> bool:

@@ -236,7 +236,7 @@ class AloneSeat:
     def await_proof(self, part: ProofPart) -> None:
         pass
 
-    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
+    def sampled(self, world: TrainerWorld, step: int, at: int, digest: str, name: str) -> None:
         pass
 
     def finish(self, point: Point) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -15,6 +16,8 @@ from elasticd.settings.job import JobSpec
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.trees import arrays, describe, walk
 from elasticd.train.steps.data import Source
+
+_FILES = 1000
 
 
 def fingerprint(
@@ -30,6 +33,7 @@ def fingerprint(
     trainable = "\n".join(sorted(arrays(model_tree(state.model, trainable=True))))
     found["trainable"] = hashlib.blake2b(trainable.encode(), digest_size=16).hexdigest()
     found["dataset"] = source.describe()
+    found |= _of_files(source.digests())
     found["grain0"] = _batch_digest(grain0)
     found["batch"] = f"{spec.batch.global_}/{spec.batch.micro}"
     # Batch statistics of one sample are none: grains are not halved below this.
@@ -40,6 +44,16 @@ def fingerprint(
     found["clip_norm"] = str(clip_norm)
     # Fused and unfused kernels differ in their bits (the compiler is asked for at the first use).
     found["mlx"] = f"{_mlx_version()} {_device()} {'fused' if _fuses() else 'unfused'}"
+    return found
+
+
+def _of_files(digests: Mapping[str, str]) -> dict[str, str]:
+    """By name, so that one that differs is named; behind a thousand of them all together."""
+    names = sorted(digests)
+    found = {f"data/{name}": digests[name] for name in names[:_FILES]}
+    if rest := [f"{name}\0{digests[name]}" for name in names[_FILES:]]:
+        text = "\n".join(rest).encode(errors="surrogateescape")
+        found["data of other files"] = hashlib.blake2b(text, digest_size=16).hexdigest()
     return found
 
 

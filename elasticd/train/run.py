@@ -223,8 +223,10 @@ class Run:
         return model_digest(parameters)
 
     def log(self, **values: float) -> None:
-        """Show figures beside the loss. The newest 100 names are kept."""
+        """Show figures beside the loss, and tell them where ``[track]`` of job.toml says so. The
+        newest 100 names are kept."""
         self._seat.log(values)
+        self._runner.logs.tracking.log(values)
 
     def track(self, name: str, thing: Any, *, per_rank: bool = False) -> None:
         """Make ``thing`` part of the state that checkpoints hold and that a replacement is given.
@@ -306,6 +308,7 @@ class Run:
             )
         self._looping = True
         runner = self._runner
+        runner.logs.begin()
         name_own(self._own.loop_begins(sys._getframe()), aloud=self.rank == 0)
         while True:
             if not runner.turn():

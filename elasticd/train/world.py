@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from elasticd.checkpoints.layout import due, writes
-from elasticd.core.words.children import GiveWorld, Newcomers
 from elasticd.core.words.rewording import reworded
+from elasticd.core.words.trainers import GiveWorld, Newcomers
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId, Point, Range, Reduction, ShardCount, Tag
 
@@ -24,6 +24,8 @@ class Writes:
     replicas: int
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it; empty: as :func:`layout.writes` says."""
+    also: int = -1
+    """A step whose state is stored, too."""
     changes: list[tuple[int, int]] = field(default_factory=list, compare=False)
     """(step, every): from that step on another interval."""
 
@@ -71,6 +73,8 @@ class TrainerWorld:
     newcomers: Newcomers = field(default_factory=Newcomers)
     walks: bool = False
     """Exact sums are made along the ring."""
+    addresses: tuple[str, ...] = ()
+    """Of a plain job: where each rank's script is to listen for the rank before it."""
 
     @classmethod
     def as_given(cls, word: GiveWorld) -> TrainerWorld:
@@ -111,4 +115,4 @@ class TrainerWorld:
     def checkpoint_due(self, step: int, steps: int) -> bool:
         """Whether this world wants a checkpoint of ``step``, in a job of so many ``steps``."""
         wanted = due(step, self.writes.every_at(step), self.ends_at(steps))
-        return wanted and step > self.checkpointed
+        return (wanted or step == self.writes.also) and step > self.checkpointed

@@ -34,7 +34,7 @@ import psutil
 from elasticd.checkpoints.codec import read_tensors, write_shard
 from elasticd.checkpoints.layout import split
 from elasticd.checkpoints.sequential import write_all
-from elasticd.core.words.children import FromTrainer
+from elasticd.core.words.trainers import FromTrainer
 from elasticd.train.states.state import Snapshot, TrainingState
 from elasticd.train.states.writer import CheckpointWriter, Task
 from elasticd.train.world import TrainerWorld, Writes

@@ -1,7 +1,9 @@
 """What a reduction through the reducers costs, beside a bare all_sum of one array of that size.
 
-``gather`` and ``walk`` are the two ways of ``exact``. Trainers and the processes of the bare ring
-take turns, round by round, so that all see the same machine.
+``gather`` and ``walk`` are the two ways of ``exact``. ``fast`` goes along the ring as a ``walk``
+does; ``mlx`` is ``fast`` as in earlier versions, by MLX's ``all_sum``. Trainers and the processes
+of the bare ring take turns, round by round, so that all see the same machine.
+
 Run: ``python tests/benchmarks/bench_reduce.py [--rounds 10] [--ranks 2 3 4] [--megabytes 20 100]``.
 """
 
@@ -58,7 +60,8 @@ def main() -> None:
             ways = {
                 "gather": stack.enter_context(through(size, "exact")),
                 "walk": stack.enter_context(through(size, "exact", walks=True)),
-                "fast": stack.enter_context(through(size, "fast")),
+                "fast": stack.enter_context(through(size, "fast", walks=True)),
+                "mlx": stack.enter_context(through(size, "fast")),
             }
             runners |= {way: each.reduce for way, each in ways.items()}
             for megabytes in options.megabytes:
@@ -155,7 +158,7 @@ class Through:
 
     def bytes_sent(self, way: str) -> int:
         """By the rank that sends the most, of a large vector."""
-        reduction = "fast" if way == "fast" else "exact"
+        reduction = "exact" if way in ("gather", "walk") else "fast"
         return self._plan.bytes_sent(reduction, 12 * MEGABYTE, walks=way == "walk")
 
     def resident_bytes(self) -> int:

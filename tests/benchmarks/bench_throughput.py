@@ -13,7 +13,9 @@ session got. elasticd's children have a session each, so the plain ranks are giv
 reducers are two more, so under load the ratio still favours elasticd. CPU seconds a step, of all
 ranks (trainers, reducers and daemons), hardly depend on the load and are printed beside.
 
-    python tests/benchmarks/bench_throughput.py [--rounds 3] [--steps 40] [--json FILE]
+``--model 25m`` takes a model of 25 million parameters and 64 bytes a step.
+
+    python tests/benchmarks/bench_throughput.py [--rounds 3] [--model 25m] [--json FILE]
 
 Nothing is asserted; the exit code is 0 when it measured.
 """
@@ -43,6 +45,9 @@ from elasticd.client.client import Client
 from elasticd.core.words.requests import ReadLogs
 from elasticd.types import JobId
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.benchmarks.overhead_train import LARGE
+
 RANKS = 2
 WARM_UP_STEPS = 15
 """Left out of each turn: first steps are slow, and spares start beside them."""
@@ -61,6 +66,8 @@ from pathlib import Path
 import elasticd
 import train as example
 
+for name, value in {constants}.items():
+    setattr(example, name, value)
 text, _ = example.split_sources(example.python_sources(Path(sysconfig.get_path("stdlib"))))
 run = elasticd.Run(
     model=example.ByteLM(), optimizer=example.make_optimizer(), loss=example.loss_fn,
@@ -70,6 +77,18 @@ for step in run:
     if run.is_main:
         print("turn", step.number, time.perf_counter(), flush=True)
 '''
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which of the example's constants are others, and how many samples a step has."""
+
+    constants: Mapping[str, Any]
+    global_batch: int
+    micro_batch: int
+
+
+MODELS = {"byte_lm": Model({}, 64, 8), "25m": Model(LARGE, 4, 2)}
 
 
 @dataclass(frozen=True)
@@ -104,19 +123,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40, help="measured in each turn")
+    parser.add_argument("--model", choices=MODELS, default="byte_lm")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     options = parser.parse_args()
+    model = MODELS[options.model]
     load = os.getloadavg()[0]
     ways = [Way("plain"), Way("exact"), Way("fast")]
     with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
-        job_file = _job(Path(folder, "job"))
+        job_file = _job(Path(folder, "job"), model)
         for number in range(options.rounds):
             # Every round begins with another way: what a round does to the machine hits all alike.
             for way in ways[number % 3 :] + ways[: number % 3]:
                 seconds = (
-                    _plain_turn(way, options.steps)
+                    _plain_turn(way, model, options.steps)
                     if way.name == "plain"
-                    else _elastic_turn(way, Path(folder, "home"), job_file, options.steps)
+                    else _elastic_turn(way, model, Path(folder, "home"), job_file, options.steps)
                 )
                 way.add(seconds)
                 print(
@@ -133,19 +154,21 @@ def main() -> None:
 # --- under elasticd -----------------------------------------------------------------------------
 
 
-def _job(folder: Path) -> Path:
+def _job(folder: Path, model: Model) -> Path:
     example = Path(examples.__file__).parent / "byte_lm"
     shutil.copytree(example, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "bench.py").write_text(SCRIPT)
+    (folder / "bench.py").write_text(SCRIPT.format(constants=dict(model.constants)))
     return folder / "job.toml"
 
 
-def _elastic_turn(way: Way, home: Path, job_file: Path, steps: int) -> list[float]:
+def _elastic_turn(way: Way, model: Model, home: Path, job_file: Path, steps: int) -> list[float]:
     total = WARM_UP_STEPS + steps
     settings = (
         "job.entrypoint=bench.py",
         f"world.reduction={way.name}",
         f"train.steps={total}",
+        f"batch.global={model.global_batch}",
+        f"batch.micro={model.micro_batch}",
     )
     client = Client(home)
     watch = Watch(client, lambda watch: None, lambda event: None)
@@ -193,10 +216,12 @@ def _resident(role: str, process: psutil.Process) -> Memory:
 # --- plain --------------------------------------------------------------------------------------
 
 
-def _plain_turn(way: Way, steps: int) -> list[float]:
+def _plain_turn(way: Way, model: Model, steps: int) -> list[float]:
     total = WARM_UP_STEPS + steps
     launch = Path(sys.executable).with_name("mlx.launch")
     script = [sys.executable, "-c", OWN_SESSION, str(PLAIN), "--steps", str(total)]
+    script += ["--global", str(model.global_batch), "--micro", str(model.micro_batch)]
+    script += ["--model", json.dumps(model.constants)]
     found: dict[int, float] = {}
     clock: CpuClock | None = None
     with subprocess.Popen(

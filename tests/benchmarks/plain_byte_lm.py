@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--global", dest="global_batch", type=int, default=64)
     parser.add_argument("--micro", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", type=json.loads, default={}, help="constants of the example")
     options = parser.parse_args()
     group = mx.distributed.init()
     if options.global_batch % group.size():
@@ -137,7 +138,10 @@ def main() -> None:
         micro_batch=options.micro,
         seed=options.seed,
     )
-    train(load_example(), share, group, options.steps)
+    example = load_example()
+    for name, value in options.model.items():
+        setattr(example, name, value)
+    train(example, share, group, options.steps)
 
 
 if __name__ == "__main__":

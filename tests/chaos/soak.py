@@ -45,7 +45,8 @@ from elasticd.types import JobId
 from tests.chaos import schedule, strikes
 from tests.chaos.stalls import Longest, longest
 from tests.chaos.traffic import QUEUED_STEPS, Traffic
-from tests.integration.cluster import Cluster, compile_kernels
+from tests.integration.alone import compile_kernels
+from tests.integration.cluster import Cluster
 from tests.integration.netns import NetCluster, why_not
 
 NODES = 4

@@ -13,7 +13,8 @@ from elasticd.client.client import Client
 from elasticd.core.words.requests import CancelJob, PauseJob, ResumeJob
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.types import JobId
-from tests.integration.cluster import JOBS, Cluster
+from tests.integration.alone import JOBS
+from tests.integration.cluster import Cluster
 
 KINDS = ("plain", "plain", "held", "cancelled", "greedy")
 """``greedy`` wants more nodes than there are; it is cancelled in the end."""

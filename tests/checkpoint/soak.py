@@ -73,8 +73,8 @@ class Tally:
 class Soak:
     """One cluster, one job after the other."""
 
-    def __init__(self, cluster: Cluster, seed: str, tally: Tally) -> None:
-        self._cluster, self._tally = cluster, tally
+    def __init__(self, cluster: Cluster, seed: str, tally: Tally, steps: int = STEPS) -> None:
+        self._cluster, self._tally, self._steps = cluster, tally, steps
         self._dice = random.Random(seed)
         self._expected: str | None = None
 
@@ -86,11 +86,11 @@ class Soak:
         """Run a job to its end; meanwhile one of ``blows`` after the other, while it runs."""
         cluster = self._cluster
         if self._expected is None:
-            alone = cluster.submit("high.py", world__max=1, train__steps=STEPS)
+            alone = cluster.submit("high.py", world__max=1, train__steps=self._steps)
             self._expected = str(cluster.wait_end(alone)["digest"])
         every = self._dice.choice((1, 2))
         job = cluster.submit(
-            "high.py", job__args=["--pace-seconds", str(PACE_SECONDS)], train__steps=STEPS,
+            "high.py", job__args=["--pace-seconds", str(PACE_SECONDS)], train__steps=self._steps,
             checkpoint__every_steps=every, checkpoint__keep=self._dice.choice((1, 3)),
         )  # fmt: skip
         self._tally.say(f"{job}: a checkpoint every {every} steps")
@@ -102,7 +102,7 @@ class Soak:
         events = cluster.events(job)
         if status["digest"] != self._expected:
             self._tally.violate(f"{job}: digest {status['digest']}, not {self._expected}")
-        cluster.check_ledger(job, STEPS, cumulative=True)
+        cluster.check_ledger(job, self._steps, cumulative=True)
         for text in stale_restores(events):
             self._tally.violate(f"{job}: {text}")
         restores = [e for e in events if e["kind"] == "world_formed" and e["rung"] == "restore"]
@@ -114,7 +114,7 @@ class Soak:
         """A blow at a random moment, and wait for a step after it. False: the job has ended."""
         time.sleep(self._dice.uniform(0.0, LONGEST_PAUSE_SECONDS))
         status = self._cluster.status(job)
-        if status["state"] in ENDED or status["step"] >= STEPS - 2:
+        if status["state"] in ENDED or status["step"] >= self._steps - 2:
             return False
         self._tally.kills[blow] += 1
         match blow:

@@ -140,7 +140,8 @@ class World:
         tag = [GENERATION.counter, GENERATION.leader, GENERATION.nonce]
         form = {"t": "form", "generation": tag, "rank": rank, "size": self.size}
         hosts = [f"127.0.0.1:{port}" for port in ports]
-        form |= {"hosts": hosts, "reduction": self.reduction, "walks": self.walks}
+        form |= {"hosts": hosts, "reduction": self.reduction}
+        form |= {"walks": self.walks, "chains": self.walks}
         form |= self.told(rank)
         self._daemons[rank].send(form, [memory, theirs.fileno()])
         theirs.close()

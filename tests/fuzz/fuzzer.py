@@ -23,13 +23,14 @@ from typing import Any
 import psutil
 
 from elasticd.core.words.bulk import WANTS
-from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
 from elasticd.core.words.codec import Words
 from elasticd.core.words.connections import ASIDE, CONNECTION, FETCH, Errand
 from elasticd.core.words.joining import FROM_GUEST, FROM_RENEWER
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
+from elasticd.core.words.reducers import FROM_REDUCER
 from elasticd.core.words.requests import REQUESTS, Restart, RotateCertificates, ShutDown
+from elasticd.core.words.trainers import FROM_TRAINER
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address

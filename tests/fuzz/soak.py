@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from elasticd.core.words.requests import ShowStatus
 from tests.chaos.stalls import longest
 from tests.fuzz.fuzzer import MIB, Fuzzer, Health
-from tests.integration.cluster import Cluster, compile_kernels
+from tests.integration.alone import compile_kernels
+from tests.integration.cluster import Cluster
 
 WARM_UP = 300
 """Frames after which caches are full and growth counts."""

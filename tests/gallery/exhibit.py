@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from elasticd.types import JobId
 from tests.gallery.alone import SEARCHED, Alone
 from tests.gallery.blows import Blow
 from tests.gallery.cards import Card, as_toml
+from tests.integration.alone import copy_kernels
 from tests.integration.cluster import ENDED, Cluster
 
 NODES = 3
@@ -129,7 +129,7 @@ def run_on(
 ) -> Ended:
     """Submit the script, make the blows, wait for its end. ``kernels``: those compiled so far."""
     for node in cluster.nodes:
-        shutil.copytree(kernels, cluster.home / node / "cache", dirs_exist_ok=True)
+        copy_kernels(kernels, cluster.home / node)
     hold = Hold(folder / "hold")
     folder.mkdir(parents=True, exist_ok=True)
     hold.until(blows[0].step if blows else FREE)

@@ -31,7 +31,8 @@ from tests.gallery.alone import Alone, judge_alone, run_alone
 from tests.gallery.blows import draw_all
 from tests.gallery.cards import Card, cards
 from tests.gallery.exhibit import NODES, judge, run_on
-from tests.integration.cluster import Cluster, compile_kernels
+from tests.integration.alone import compile_kernels
+from tests.integration.cluster import Cluster
 
 WAYS = ("alone", "undisturbed", "killed")
 

@@ -16,16 +16,11 @@ import msgpack
 import pytest
 
 from elasticd.checkpoints import integrity, manifest
-from elasticd.core.words.children import (
-    FROM_REDUCER,
-    FROM_TRAINER,
-    TO_REDUCER,
-    TO_TRAINER,
-    GiveWorld,
-)
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.frames import decode_frame, encode_frame
+from elasticd.core.words.reducers import FROM_REDUCER, TO_REDUCER
 from elasticd.core.words.stable import Stable
+from elasticd.core.words.trainers import FROM_TRAINER, TO_TRAINER, GiveWorld
 from elasticd.shell.storage.marks import Marks
 from elasticd.shell.storage.records import StableRecords
 from elasticd.train.world import TrainerWorld

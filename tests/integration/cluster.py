@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
+from elasticd.cli import local
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
@@ -35,19 +34,21 @@ from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
 from tests.integration import ledgers
+from tests.integration.alone import JOBS, copy_kernels
+from tests.integration.leftovers import accepts, processes_of
 from tests.integration.nameless import never_given_back
 
 T = TypeVar("T")
 
-JOBS = Path(__file__).parent / "jobs"
 ELASTICCTL = Path(sys.executable).with_name("elasticctl")
 WAIT_SECONDS = 120.0
 """Generous, because machines that run tests are busy; nothing is asserted about it."""
 GIVE_BACK_SECONDS = 20.0
 """After so long what a job that has ended took is given back."""
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.08
+"""Each look costs the daemon as much as the test: three tests at a time ask all the time."""
 ENDED = ("finished", "failed", "cancelled")
-GLOBAL, SAMPLES, SEED, STEPS = 16, 96, 11, 40
+GLOBAL, SAMPLES, SEED, STEPS = 16, 96, 11, 32
 """Of the jobs in jobs/."""
 
 _SHOWN_EVENTS = 40
@@ -72,31 +73,6 @@ class Seen:
         return False
 
 
-def compile_kernels(folder: Path) -> Path:
-    """A cache with the kernels that MLX compiles for low.py, made by running it alone."""
-    cache = folder / "cache"
-    cache.mkdir(parents=True)
-    shutil.copytree(JOBS, folder / "job")
-    description = folder / "job" / "job.toml"
-    text = (
-        description.read_text()
-        .replace("high.py", "low.py")
-        .replace(f"steps = {STEPS}", "steps = 2")
-    )
-    description.write_text(text)
-    clone = folder / "node-0" / "clones" / "alone" / "0"  # as a trainer's, for jobs/common.py
-    clone.mkdir(parents=True)
-    subprocess.run(
-        [sys.executable, folder / "job" / "low.py", "--pace-seconds", "0"],
-        cwd=clone,
-        env={**os.environ, "TMPDIR": str(cache)},
-        check=True,
-        capture_output=True,
-        timeout=200,
-    )
-    return cache
-
-
 def everything(folder: Path) -> list[Path]:
     """All that is in it now, and itself. What goes meanwhile is left out."""
     walked = os.walk(folder)
@@ -106,6 +82,10 @@ def everything(folder: Path) -> list[Path]:
 
 class Cluster:
     """N nodes under one home, as a context manager: up at its start, down and clean at its end."""
+
+    by_command = False
+    """Whether they are started and ended by a process, as people do: half a second of a processor
+    more, for clusters whose daemons are to have more of our :attr:`environment` than a folder."""
 
     def __init__(self, folder: Path, nodes: int, kernels: Path | None = None) -> None:
         """``kernels``: a warm cache of MLX's compiled kernels, which every node starts with."""
@@ -171,11 +151,17 @@ class Cluster:
         """Start the nodes that don't run; returns once all share a view."""
         if self._kernels is not None:
             for node in self.nodes:
-                shutil.copytree(self._kernels, self.home / node / "cache", dirs_exist_ok=True)
+                copy_kernels(self._kernels, self.home / node)
             self._kernels = None
         self._starting = True
         try:
-            self.command("local", "up", "-n", str(self.size))
+            if self.by_command:
+                self.command("local", "up", "-n", str(self.size))
+            else:
+                with self._temporary():
+                    local.up(self.home, self.size)
+        except ElasticdError as error:
+            raise AssertionError(self.report(f"local up: {error}")) from error
         finally:
             self._starting = False
         self.note()
@@ -190,11 +176,38 @@ class Cluster:
         """End everything; returns what is left of it, in words."""
         self.note()
         kept = self.kept_memory()
-        ended = self.run("local", "down")
+        left = self._end()
         for daemon in self._daemons:
             daemon.wait(WAIT_SECONDS)
-        left = [f"local down: {ended.stderr}"] if ended.returncode else []
+        for one in self.seen:  # those that are our children, as up() has started them
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(one.pid, os.WNOHANG)
         return left + kept + self.leftovers()
+
+    def _end(self) -> list[str]:
+        """What could not be ended, in words."""
+        if self.by_command:
+            ended = self.run("local", "down")
+            return [f"local down: {ended.stderr}"] if ended.returncode else []
+        try:
+            with self._temporary():
+                local.down(self.home)
+        except ElasticdError as error:
+            return [f"local down: {error}"]
+        return []
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[None]:
+        """What starts now has its temporary files where :attr:`environment` says."""
+        before = os.environ.get("TMPDIR")
+        os.environ["TMPDIR"] = str(self.temporary)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TMPDIR"]
+            else:
+                os.environ["TMPDIR"] = before
 
     def kept_memory(self) -> list[str]:
         """Shared memory that processes hold although every job has ended. What a job that has not
@@ -211,8 +224,8 @@ class Cluster:
     def leftovers(self) -> list[str]:
         """Processes, ports and temporary files of ours that exist now."""
         left = [f"{one.role} {one.pid}" for one in sorted(self.seen, key=_pid) if one.alive]
-        left += [f"process {pid}: {what}" for pid, what in _processes_of(self.home)]
-        left += [f"port {name}" for name in self.addresses if _accepts(name)]
+        left += [f"process {pid}: {what}" for pid, what in processes_of(self.home)]
+        left += [f"port {name}" for name in self.addresses if accepts(name)]
         left += [f"temporary file {path}" for path in everything(self.temporary)[1:]]
         return left
 
@@ -478,22 +491,3 @@ def _await_gone(processes: Sequence[Seen]) -> None:
     while any(one.alive for one in processes):
         assert time.monotonic() < deadline, f"survives SIGKILL: {processes}"
         time.sleep(0.002)
-
-
-def _processes_of(home: Path) -> list[tuple[int, str]]:
-    """Every process whose command line or environment names ``home``."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid == os.getpid() or has_ended(process):
-                continue
-            words = [*process.cmdline(), *process.environ().values()]
-            if any(str(home) in word for word in words):
-                found.append((process.pid, " ".join(process.cmdline())[:200]))
-    return found
-
-
-def _accepts(address: str) -> bool:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(config.split_address(address)) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,17 +13,45 @@ from elasticd.client.client import Client
 from elasticd.core.words.requests import CancelJob, ShowStatus
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId
-from tests.integration.cluster import ENDED, Cluster, compile_kernels
+from tests.integration.alone import ALONE, Alone
+from tests.integration.cluster import ENDED, STEPS, Cluster
 
 ARENA_NODES = 4
 HEAL_SECONDS = 30.0
-UNDISTURBED_TRIES = 3
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests with clusters of their own come first: meanwhile the shared one would only cost
+    time, and they are the ones that take long. The longest of all come before those: as the last
+    one, it would let the other processes wait."""
+    here = Path(__file__).parent
+    ours = [at for at, item in enumerate(items) if here in item.path.parents]
+    ordered = sorted((items[at] for at in ours), key=_turn)
+    for at, item in zip(ours, ordered, strict=True):
+        items[at] = item
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    return "arena" in fixtures_of(item), item.get_closest_marker("long") is None
+
+
+def fixtures_of(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def jobs_alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """Shared by the processes that run tests beside one another."""
+    folder = tmp_path_factory.getbasetemp()
+    return Alone((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "alone")
+
+
+@pytest.fixture(scope="session")
+def kernels(jobs_alone: Alone) -> Path:
     """A warm cache of MLX's compiled kernels."""
-    return compile_kernels(tmp_path_factory.mktemp("alone"))
+    jobs_alone.digest("low.py")
+    return jobs_alone.kernels
 
 
 @pytest.fixture(scope="session")
@@ -94,24 +123,13 @@ def cluster(arena: Arena) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(arena: Arena) -> Callable[[str], str]:
-    """The final digest of a job of jobs/ in a world of one that nobody disturbs."""
-    known: dict[str, str] = {}
+def undisturbed(jobs_alone: Alone) -> Callable[[str], str]:
+    """The final digest of a job of jobs/ that runs alone, without any daemon."""
 
     def digest(entrypoint: str) -> str:
-        if entrypoint not in known:
-            # A node that isn't heard for two seconds, since its disk is busy, is left out: a
-            # recovery, too, and no fault of what is tested. This run is what others are measured
-            # by, so it must be one in which there was none.
-            for _ in range(UNDISTURBED_TRIES):
-                cluster = arena.healed()
-                job = cluster.submit(entrypoint, world__max=1)
-                status = cluster.wait_end(job)
-                if status["recoveries"] == 0:
-                    break
-            assert status["recoveries"] == 0, cluster.report("undisturbed?", job)
-            cluster.check_ledger(job, status["steps"], cumulative=entrypoint == "high.py")
-            known[entrypoint] = status["digest"]
-        return known[entrypoint]
+        found = jobs_alone.digest(entrypoint)
+        cluster = Cluster(jobs_alone.folder(entrypoint), 0)
+        cluster.check_ledger(ALONE, STEPS, cumulative=entrypoint == "high.py")
+        return found
 
     return digest

@@ -23,6 +23,7 @@ from elasticd.shell.storage import papers
 from elasticd.trust.authority import Authority, admit
 from elasticd.trust.names import SECRET_BYTES
 from elasticd.types import JobId, NodeId
+from tests.integration.alone import copy_kernels
 from tests.integration.cluster import Cluster
 
 DAEMON_PORT = 7070
@@ -194,7 +195,7 @@ class NetCluster(Cluster):
                 founder.key if node == self.nodes[0] else None,
             )
             if self._kernels is not None:
-                shutil.copytree(self._kernels, folder / "cache", dirs_exist_ok=True)
+                copy_kernels(self._kernels, folder)
 
     def up(self) -> None:
         """Start the nodes that don't run; returns once all who can share a view."""

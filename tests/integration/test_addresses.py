@@ -63,7 +63,7 @@ def test_an_address_that_comes_is_used_and_one_that_goes_is_left(
         net.take_address(node, address)
     with net:
         net.wait_known({node: [net.host(node)] for node in net.nodes})
-        job = net.submit("high.py", job__args=["--pace-seconds", "0.3"])
+        job = net.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.4"])
         net.wait_whole(job, 2)
         view, worlds = net.view(), len(net.kinds(job, "world_formed"))
 
@@ -120,7 +120,7 @@ def test_a_node_whose_only_address_changes_is_found_again(kernels: Path, tmp_pat
     net = FindsItself(tmp_path, 3, kernels)
     moving, other = net.nodes[1], "10.213.7.101"
     with net:
-        job = net.submit("high.py", job__args=["--pace-seconds", "0.3"])
+        job = net.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.4"])
         net.wait_whole(job, 2)
 
         net.take_address(moving, net.host(moving))

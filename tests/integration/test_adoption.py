@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process
 
 RETURN_SECONDS = 60
 """A machine that runs tests is busy: how long a daemon takes to start is not the question here."""
-SLOW = ["--pace-seconds", "0.2"]
+SLOW = ["--pace-seconds", "0.25"]
 
 
 def ranks(status: dict[str, Any]) -> dict[str, tuple[int, int]]:

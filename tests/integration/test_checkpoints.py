@@ -12,6 +12,7 @@ import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints.codec import model_digest
+from elasticd.core.words.requests import ListCheckpoints
 from elasticd.types import JobId
 from tests.checkpoint import judge
 from tests.integration.cluster import Cluster
@@ -25,6 +26,12 @@ def rows(cluster: Cluster, job: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(cluster.command("checkpoints", "list", job, "--json"))[
         "checkpoints"
     ]
+    return found
+
+
+def asked(cluster: Cluster, job: str) -> list[dict[str, Any]]:
+    """As :func:`rows`, without a process: for who asks often."""
+    found: list[dict[str, Any]] = cluster.client.request(ListCheckpoints(JobId(job)))["checkpoints"]
     return found
 
 
@@ -95,16 +102,19 @@ def digest_of(path: Path) -> str:
 
 def test_looked_at_exported_and_pruned(cluster: Cluster, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"world__max": 3, "train__steps": 30, "checkpoint__every_steps": 5}
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.01"], **settings)
+    job = cluster.submit(
+        "high.py", recovery__spare="none", job__args=["--pace-seconds", "0.01"], **settings
+    )
     digest = cluster.wait_end(job)["digest"]
 
-    def kept() -> list[dict[str, Any]] | None:
-        found = rows(cluster, job)
+    def kept() -> bool:
+        found = asked(cluster, job)
         whole = [row for row in found if row["consistent"] and row["replicas"] >= 2]
-        return found if len(found) == len(whole) == 3 else None
+        return len(found) == len(whole) == 3
 
     # A node may finish one, and remove what is spare, a moment after the job's end.
-    found = cluster.wait_for("three whole checkpoints", kept)
+    cluster.wait_for("three whole checkpoints", kept)
+    found = rows(cluster, job)
     steps = [row["step"] for row in found]
     # A slow disk has one skipped: then there is an older one.
     assert steps[-1] == 30 and all(step % 5 == 0 for step in steps), steps
@@ -194,7 +204,8 @@ def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(
     make_cluster: Make, tmp_path: Path
 ) -> None:
     with make_cluster(tmp_path, 2) as cluster:
-        settings: dict[str, Any] = {"train__steps": 40, "checkpoint__every_steps": 5}
+        settings: dict[str, Any] = {"train__steps": 32, "checkpoint__every_steps": 5}
+        settings["recovery__spare"] = "none"
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
         job = cluster.submit("high.py", job__args=["--pace-seconds", "0.06"], **settings)
         cluster.wait_step(job, 17)
@@ -214,6 +225,7 @@ def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(
 def test_one_node_of_three_restores_what_it_holds(make_cluster: Make, tmp_path: Path) -> None:
     with make_cluster(tmp_path, 3) as cluster:
         settings: dict[str, Any] = {"train__steps": 30, "checkpoint__every_steps": 5}
+        settings["recovery__spare"] = "none"
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
         job = cluster.submit(
             "high.py", checkpoint__replicas=3, job__args=["--pace-seconds", "0.06"], **settings
@@ -240,9 +252,9 @@ def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_pa
     with make_cluster(tmp_path, 3) as cluster:
         job = cluster.submit(
             "high.py", train__steps=2000, checkpoint__every_steps=5, checkpoint__keep=400,
-            job__args=["--pace-seconds", "0.03"],
+            recovery__spare="none", job__args=["--pace-seconds", "0.03"],
         )  # fmt: skip
-        cluster.wait_for("checkpoints", lambda: len(rows(cluster, job)) >= 4)
+        cluster.wait_for("checkpoints", lambda: len(asked(cluster, job)) >= 4)
 
         done = cluster.run("checkpoints", "verify", job, "--json")
         *replicas, total = [json.loads(line) for line in done.stdout.splitlines()]
@@ -279,12 +291,12 @@ def test_verified_exported_and_pruned_while_it_trains(make_cluster: Make, tmp_pa
 def test_starts_from_an_export_in_slices_at_its_own_interval(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    first = cluster.submit("high.py", world__max=2, train__steps=10)
+    first = cluster.submit("high.py", recovery__spare="none", world__max=2, train__steps=10)
     digest = cluster.wait_end(first)["digest"]
     out = tmp_path / "start.safetensors"
     cluster.command("checkpoints", "export", first, "--out", out)
     job = cluster.submit(
-        "high.py", world__max=2, train__steps=40, train__init_from=str(out),
+        "high.py", world__max=2, train__steps=40, train__init_from=str(out), recovery__spare="none",
         checkpoint__every_steps="auto", checkpoint__snapshot="slices", checkpoint__keep=100,
     )  # fmt: skip
     cluster.wait_end(job)
@@ -297,6 +309,8 @@ def test_starts_from_an_export_in_slices_at_its_own_interval(
     assert chosen and chosen[0]["every_steps"] > 10
     assert "costs least" in chosen[0]["reason"]
 
-    other = cluster.submit("low.py", world__max=2, train__steps=10, train__init_from=str(out))
+    other = cluster.submit(
+        "low.py", recovery__spare="none", world__max=2, train__steps=10, train__init_from=str(out)
+    )
     failed = cluster.wait_end(other, "failed")
     assert "start.safetensors: 'norm.bias' is absent here" in failed["reason"]

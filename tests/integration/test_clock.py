@@ -40,7 +40,9 @@ def test_jumps_of_the_leaders_clocks(
             set_clock(node, 0.0, 0.0)
             cluster.restart_daemon(node)
         cluster.wait_for("a view of all", lambda: len(cluster.view()["members"]) == 3)
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.1"])
+        job = cluster.submit(
+            "high.py", recovery__spare="none", job__args=["--pace-seconds", "0.125"]
+        )
         cluster.wait_whole(job, 5)
         leader = cluster.wait_for("a leader", lambda: cluster.view()["leader"])
 

@@ -20,7 +20,7 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.2"]
+SLOW = ["--pace-seconds", "0.25"]
 filtered = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0 or shutil.which("iptables") is None,
     reason="the packet filter needs Linux, root and iptables",
@@ -36,7 +36,7 @@ def rules(cluster: Cluster) -> list[str]:
 
 def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=SLOW)
+    job = cluster.submit("high.py", recovery__spare="none", job__args=SLOW)
     ranks = cluster.wait_whole(job, 2)["ranks"]
     one, other = ranks[0]["node"], ranks[1]["node"]
     said = cluster.command(
@@ -53,7 +53,7 @@ def test_a_link_is_closed(cluster: Cluster, undisturbed: Undisturbed) -> None:
 @pytest.mark.deep
 def test_a_cluster_is_cut_in_halves(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.1"])
+    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.13"])
     nodes = [rank["node"] for rank in cluster.wait_whole(job, 5)["ranks"]]
     began = time.time()
 

@@ -19,7 +19,7 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
     make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
 ) -> None:
     with make_cluster(tmp_path, 3) as cluster:
-        before = cluster.submit("high.py", world__max=1, train__steps=4)
+        before = cluster.submit("high.py", recovery__spare="none", world__max=1, train__steps=4)
         digest = cluster.wait_end(before)["digest"]
         home = cluster.home / "node-1"
         cluster.kill_node("node-1")
@@ -32,7 +32,7 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
         assert up.returncode == 1 and "node-1 is damaged" in up.stderr, up.stderr
         assert f"elasticctl reset --home {home}" in up.stderr
         assert cluster.living() == ["node-0", "node-2"]
-        meanwhile = cluster.submit("high.py", world__max=1, train__steps=4)
+        meanwhile = cluster.submit("high.py", recovery__spare="none", world__max=1, train__steps=4)
         assert cluster.wait_end(meanwhile)["digest"] == digest
 
         doctor = cluster.run("doctor", "--json")
@@ -63,6 +63,8 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
         cluster.wait_for("the others tell it the jobs", told)
         # They have an exchange of their own, which nobody puts in order with that of the jobs.
         cluster.wait_for("the others tell it the events", told_events)
-        again = cluster.submit("high.py", at="node-1", train__steps=4, world__min=3)
+        again = cluster.submit(
+            "high.py", recovery__spare="none", at="node-1", train__steps=4, world__min=3
+        )
         assert cluster.wait_end(again)["digest"] == digest
         assert "node-1" in cluster.kinds(again, "world_formed")[-1]["members"]

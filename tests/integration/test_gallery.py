@@ -1,6 +1,6 @@
 """Scripts as people write them, while processes are killed.
 
-Six of them each time, and with ``make deep`` others that the commit's hash draws, with blows that
+Seven of them each time, and with ``make deep`` others that the commit's hash draws, with blows that
 it draws, too; ``make soak SOAK=gallery`` runs all.
 """
 
@@ -27,6 +27,7 @@ KILLED: dict[str, Kind] = {
     "rate_before_loop": "trainer",
     "tracked_objects": "trainer",
     "stream_with_state": "main",
+    "json_lines_stream": "everything",
 }
 DRAWN = 12
 """So many of the others in ``make deep``."""

@@ -14,7 +14,7 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.4"]
+SLOW = ["--pace-seconds", "0.5"]
 
 
 def wait_kind(cluster: Cluster, job: str, kind: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from elasticd.core.words.requests import ShowStatus
-from tests.integration.cluster import ELASTICCTL, JOBS, STEPS, WAIT_SECONDS, Cluster
+from tests.integration.alone import JOBS
+from tests.integration.cluster import ELASTICCTL, STEPS, WAIT_SECONDS, Cluster
 
 pytestmark = pytest.mark.process
 
@@ -69,8 +70,8 @@ def test_cancel_ends_the_trainers(cluster: Cluster) -> None:
 
 
 def test_jobs_run_in_the_order_of_the_queue(cluster: Cluster) -> None:
-    first = cluster.submit("high.py", train__steps=10, job__args=SLOW)
-    second = cluster.submit("high.py", train__steps=5)
+    first = cluster.submit("high.py", recovery__spare="none", train__steps=10, job__args=SLOW)
+    second = cluster.submit("high.py", recovery__spare="none", train__steps=5)
     state = cluster.status(second)["state"]
     if cluster.status(first)["state"] == "running":
         assert state == "queued"
@@ -96,13 +97,15 @@ def test_fast_reduction_survives_a_kill(cluster: Cluster) -> None:
 
 
 def test_why_bits_can_not_be_promised_is_said_or_fails_the_job(cluster: Cluster) -> None:
-    job = cluster.submit("unsteady.py", train__steps=3)
+    job = cluster.submit("unsteady.py", recovery__spare="none", train__steps=3)
     status = cluster.wait_end(job)
     assert status["exact"] is False
     assert "one grain computed twice gave different bits" in status["exact_reason"]
     (told,) = cluster.kinds(job, "exact_lost")
     assert told["reason"] == status["exact_reason"]
-    job = cluster.submit("unsteady.py", train__steps=3, world__require_exact=True)
+    job = cluster.submit(
+        "unsteady.py", recovery__spare="none", train__steps=3, world__require_exact=True
+    )
     status = cluster.wait_end(job, "failed")
     assert status["step"] == 0
     assert "one grain computed twice gave different bits" in status["reason"]
@@ -117,7 +120,7 @@ def test_a_sample_that_differs_on_one_node_is_named(cluster: Cluster) -> None:
 
 
 def test_followed_streams_end_with_the_job(cluster: Cluster) -> None:
-    job = cluster.submit("high.py", train__steps=20)
+    job = cluster.submit("high.py", recovery__spare="none", train__steps=20)
     cluster.wait_step(job, 1)
     streams = {
         "logs": follow(cluster, "logs", job),

@@ -15,6 +15,7 @@ from elasticd.client import restarting
 from elasticd.core.words.requests import ShowStatus
 from elasticd.shell.storage import papers
 from tests.fakessh import FakeSsh
+from tests.integration.alone import copy_kernels
 from tests.integration.cluster import ELASTICCTL, Cluster
 from tests.integration.test_digest import check
 from tests.ports import free_address
@@ -22,7 +23,7 @@ from tests.ports import free_address
 pytestmark = pytest.mark.process
 
 SECONDS = 60
-SLOW = ["--pace-seconds", "0.2"]
+SLOW = ["--pace-seconds", "0.25"]
 
 
 class Founded(Cluster):
@@ -61,7 +62,7 @@ class Founded(Cluster):
 def founded(tmp_path: Path, kernels: Path) -> Iterator[Founded]:
     made = Founded(tmp_path, 1, kernels)
     for node in ("node-1", "node-2"):
-        shutil.copytree(kernels, made.home / node / "cache")
+        copy_kernels(kernels, made.home / node)
         (made.home / node).rename(tmp_path / node)
     with made as cluster:
         for node in ("node-1", "node-2"):
@@ -74,7 +75,7 @@ def test_two_join_at_once_while_a_job_trains(
     founded: Founded, undisturbed: Callable[[str], str]
 ) -> None:
     expected = undisturbed("high.py")
-    job = founded.submit("high.py", job__args=SLOW)
+    job = founded.submit("high.py", recovery__spare="none", job__args=SLOW)
     founded.wait_step(job, 2)
     token = founded.token("--uses", "2")
     with ThreadPoolExecutor() as both:
@@ -92,7 +93,7 @@ def alone(kernels: Path, tmp_path: Path) -> Iterator[Path]:
     """The home of a daemon that runs in a cluster of its own."""
     home = tmp_path / "alone"
     home.mkdir(mode=0o700)
-    shutil.copytree(kernels, home / "cache")
+    copy_kernels(kernels, home)
     (home / "elasticd.toml").write_text(f"node_id = 'alone'\nlisten = {free_address()!r}\n")
     daemon = start_daemon(home)
     try:
@@ -104,12 +105,13 @@ def alone(kernels: Path, tmp_path: Path) -> Iterator[Path]:
         daemon.wait(SECONDS)
 
 
+@pytest.mark.long
 def test_a_daemon_that_runs_alone_joins_by_one_command(
     founded: Founded, undisturbed: Callable[[str], str], alone: Path
 ) -> None:
     """It begins anew as a member, in the same process, and trains at once."""
     expected = undisturbed("high.py")
-    job = founded.submit("high.py", job__args=SLOW)
+    job = founded.submit("high.py", recovery__spare="none", job__args=SLOW)
     founded.wait_step(job, 2)
     own, process = papers.read(alone).cluster_id, find_daemon(alone)
     command = [str(ELASTICCTL), "--home", str(alone), "cluster", "join", founded.token()]
@@ -130,7 +132,7 @@ def test_a_daemon_begins_anew_while_a_job_trains(
     """With the settings that are there then. Its rank was the only one, so the job goes on from its
     newest checkpoint."""
     expected = undisturbed("high.py")
-    job = founded.submit("high.py", job__args=SLOW)
+    job = founded.submit("high.py", recovery__spare="none", job__args=SLOW)
     founded.wait_step(job, 2)
     listen = free_address()
     said = founded.on("node-0", "configure", "--listen", listen)
@@ -164,6 +166,7 @@ def test_a_token_is_spent_by_one_and_a_join_is_repeated_after_a_fault(founded: F
     founded.wait_for("node-2", lambda: len(founded.view()["members"]) == 2)
 
 
+@pytest.mark.long
 def test_all_hosts_of_a_file_join_over_ssh(
     founded: Founded,
     undisturbed: Callable[[str], str],
@@ -178,12 +181,12 @@ def test_all_hosts_of_a_file_join_over_ssh(
     homes = [ssh.home(host) for host in hosts]
     for host, home in zip(hosts, homes, strict=True):
         home.mkdir(parents=True, mode=0o700)
-        shutil.copytree(kernels, home / "cache")
+        copy_kernels(kernels, home)
         (home / "elasticd.toml").write_text(f"node_id = {host!r}\nlisten = {free_address()!r}\n")
     file = tmp_path / "hosts.txt"
     file.write_text("localhost\nmac-2\nmac-3\n")
     monkeypatch.setenv("PATH", ssh.path)
-    job = founded.submit("high.py", job__args=SLOW)
+    job = founded.submit("high.py", recovery__spare="none", job__args=SLOW)
     daemons = [start_daemon(home) for home in homes]
     try:
         for home in homes:

@@ -12,6 +12,8 @@ from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
 
+STEPS = 80
+
 
 @pytest.mark.deep
 def test_kills_and_power_cuts_lose_no_checkpoint(
@@ -19,6 +21,7 @@ def test_kills_and_power_cuts_lose_no_checkpoint(
 ) -> None:
     tally = Tally()
     with make_cluster(tmp_path, 3) as cluster:
-        Soak(cluster, "short", tally).job(["power", "every trainer", "one trainer"])
+        Soak(cluster, "short", tally, STEPS).job(["power", "every trainer", "one trainer"])
     assert not tally.violations, tally.violations
+    assert tally.kills.total() == 3, "it was over before the last"
     assert tally.judged == 1 and tally.restores >= 1

@@ -76,7 +76,7 @@ def test_chaos(
 @pytest.mark.alone
 def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: Undisturbed) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.04"])
+    job = cluster.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.05"])
     before = cluster.wait_whole(job, 3)["ranks"]
     slow = before[2]["node"]
     cluster.client.request(StrikeRank("slow", JobId(job), 2, seconds=30.0))
@@ -94,7 +94,7 @@ def test_a_slowed_trainer_is_given_fewer_grains(cluster: Cluster, undisturbed: U
 
 def test_chaos_on_what_there_is_not(cluster: Cluster) -> None:
     assert cluster.run("chaos", "kill", "nothing", "--rank", "0").returncode == 1
-    job = cluster.submit("high.py", job__args=SLOWEST)
+    job = cluster.submit("high.py", recovery__spare="none", job__args=SLOWEST)
     cluster.wait_whole(job, 1)
     assert cluster.run("chaos", "kill", job, "--rank", "77").returncode == 1
     assert cluster.run("chaos", "melt", job, "--rank", "0").returncode == 2
@@ -271,7 +271,9 @@ def test_memory_is_given_back_before_it_runs_out(
 
 
 def test_a_loss_that_is_not_finite_stops_the_job(cluster: Cluster) -> None:
-    job = cluster.submit("ladder.py", job__args=["--trouble", "nan", "--at", "7"])
+    job = cluster.submit(
+        "ladder.py", recovery__spare="none", job__args=["--trouble", "nan", "--at", "7"]
+    )
     status = cluster.wait_end(job, "failed")
     assert "the loss of step 7 is nan" in status["reason"]
 
@@ -282,7 +284,9 @@ def test_a_loss_that_is_not_finite_is_skipped_alike(cluster: Cluster) -> None:
     settings["recovery__on_nan"] = "skip"
     digests = []
     for size in (1, 3):
-        job = cluster.submit("ladder.py", world__max=size, train__steps=20, **settings)
+        job = cluster.submit(
+            "ladder.py", recovery__spare="none", world__max=size, train__steps=20, **settings
+        )
         digests.append(cluster.wait_end(job)["digest"])
         (skipped,) = cluster.kinds(job, "step_skipped")
         assert skipped["step"] == 7
@@ -310,11 +314,11 @@ def test_the_odd_one_out_takes_the_others_state(
     cluster: Cluster, tmp_path: Path, policy: str
 ) -> None:
     """It has added to sums before: nothing of them is left where all go back."""
-    job = cluster.submit("ladder.py", world__max=3)
+    job = cluster.submit("ladder.py", world__max=3, train__steps=40, recovery__spare="none")
     expected = cluster.wait_end(job)["digest"]
     arguments = ["--pace-seconds", "0.05", "--trouble", "drift", "--at", "22"]
     arguments += ["--folder", str(tmp_path)]
-    settings: dict[str, Any] = {"recovery__verify_every": 4, "world__max": 3}
+    settings: dict[str, Any] = {"recovery__verify_every": 4, "world__max": 3, "train__steps": 40}
     settings["recovery__on_divergence"] = policy
     job = cluster.submit("ladder.py", job__args=arguments, **settings)
     before = cluster.wait_whole(job, 5)
@@ -326,7 +330,7 @@ def test_the_odd_one_out_takes_the_others_state(
     # A rank that is still at the check of one state leaves out the next.
     at = re.search(r"differ from the majority's after step (\d+)", found["reason"])
     assert at is not None and int(at[1]) in (24, 28, 32), found
-    assert status["step"] == status["digest_step"] == STEPS and expected
+    assert status["step"] == status["digest_step"] == 40 and expected
     (ended,) = cluster.kinds(job, "recovery_finished")
     lost = [event["reason"] for event in cluster.kinds(job, "exact_lost")]
     if policy == "restore":

@@ -41,7 +41,7 @@ def test_a_ring_moves_to_the_other_address_and_back(
     expected = undisturbed("high.py")
     first, second = hosts()
     cluster.wait_for("all addresses", lambda: len(links(cluster)) == 4)
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.3"])
+    job = cluster.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.3"])
     cluster.wait_whole(job, 3)
     epoch = cluster.view()["epoch"]
     with Cut(first):

@@ -16,7 +16,7 @@ from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
-SLOW = ["--pace-seconds", "0.2"]
+SLOW = ["--pace-seconds", "0.25"]
 
 
 def test_a_node_that_is_put_out_stays_out_and_costs_the_job_nothing_else(
@@ -24,7 +24,7 @@ def test_a_node_that_is_put_out_stays_out_and_costs_the_job_nothing_else(
 ) -> None:
     expected = undisturbed("high.py")
     with Cluster(tmp_path, 3, kernels) as cluster:
-        job = cluster.submit("high.py", job__args=SLOW)
+        job = cluster.submit("high.py", recovery__spare="none", job__args=SLOW)
         cluster.wait_whole(job, 2)
         at_one = Client(cluster.home / "node-1")
         with pytest.raises(OperationError, match="no node node-7"):

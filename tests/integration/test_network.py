@@ -22,8 +22,8 @@ pytestmark = [
 ]
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.04"]
-SLOWER = ["--pace-seconds", "0.06"]
+SLOW = ["--pace-seconds", "0.05"]
+SLOWER = ["--pace-seconds", "0.075"]
 DISK_MIB = 96
 
 
@@ -61,7 +61,7 @@ def test_a_silent_member_is_left_and_taken_back(
     net: NetCluster, undisturbed: Undisturbed, how: str
 ) -> None:
     expected = undisturbed("high.py")
-    job = net.submit("high.py", job__args=SLOW, world__max=3)
+    job = net.submit("high.py", recovery__spare="none", job__args=SLOW, world__max=3)
     ranks = net.wait_whole(job, 5)["ranks"]
     victim = ranks[1]["node"]
     others = [node for node in net.nodes if node != victim]
@@ -82,7 +82,7 @@ def test_two_halves_go_on_meet_and_are_one_lineage(
     net: NetCluster, undisturbed: Undisturbed
 ) -> None:
     expected = undisturbed("high.py")
-    job = net.submit("high.py", job__args=SLOWER, checkpoint__every_steps=5)
+    job = net.submit("high.py", recovery__spare="none", job__args=SLOWER, checkpoint__every_steps=5)
     net.wait_whole(job, 5)
     one, other = net.nodes[:2], net.nodes[2:]
     net.part(one, other)
@@ -113,7 +113,7 @@ def test_of_four_two_are_cut_apart(
     """The ring is laid past their link, nobody is given up, and both hear how the job went."""
     expected = undisturbed("high.py")
     net.wait_links()
-    job = net.submit("high.py", job__args=["--pace-seconds", "0.12"])
+    job = net.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.15"])
     nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
     first = (nodes.index(net.view()["leader"]) + after) % len(nodes)
     nodes = nodes[first:] + nodes[:first]
@@ -148,7 +148,7 @@ def test_of_three_two_are_cut_apart_on_one_of_two_networks(
     expected = undisturbed("high.py")
     with NetCluster(tmp_path, 3, kernels, addresses=2) as net:
         net.wait_links()
-        job = net.submit("high.py", job__args=SLOW)
+        job = net.submit("high.py", recovery__spare="none", job__args=SLOW)
         nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
         cut_apart(net, nodes[0], nodes[1])
         check(net, job, expected)
@@ -172,7 +172,7 @@ def test_of_three_two_are_cut_apart_with_no_other_way(
     """No ring of three goes without that link: one of the two waits until it is back."""
     expected = undisturbed("high.py")
     with NetCluster(tmp_path, 3, kernels) as net:
-        job = net.submit("high.py", job__args=["--pace-seconds", "0.12"])
+        job = net.submit("high.py", job__args=["--pace-seconds", "0.15"])
         nodes = [rank["node"] for rank in net.wait_whole(job, 5)["ranks"]]
 
         def worlds() -> list[Any]:
@@ -221,7 +221,11 @@ def test_a_leader_with_a_full_disk_says_so_and_leaves(
 ) -> None:
     expected = undisturbed("high.py")
     # So slow that it is not over before the disk is full: then the leader would write nothing more.
-    job = net.submit("high.py", job__args=["--pace-seconds", "0.1"], checkpoint__every_steps=3)
+    job = net.submit(
+        "high.py",
+        job__args=["--pace-seconds", "0.125"],
+        checkpoint__every_steps=3,
+    )
     net.wait_whole(job, 5)
     victim = net.view()["leader"]
     try:

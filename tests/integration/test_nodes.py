@@ -16,7 +16,7 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.05"]
+SLOW = ["--pace-seconds", "0.065"]
 MakeCluster = Callable[[Path, int], Cluster]
 
 

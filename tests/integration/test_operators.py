@@ -20,7 +20,7 @@ def test_a_paused_job_goes_on_with_the_same_bits(
     cluster: Cluster, undisturbed: Callable[[str], str]
 ) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=SLOW)
+    job = cluster.submit("high.py", recovery__spare="none", job__args=SLOW)
     before = cluster.wait_whole(job, 3)
     pids = {rank["pid"] for rank in before["ranks"]}
     assert cluster.command("pause", job) == f"{job} paused\n"
@@ -45,7 +45,7 @@ def test_a_drained_node_leaves_and_comes_back(
     cluster: Cluster, undisturbed: Callable[[str], str]
 ) -> None:
     expected = undisturbed("high.py")
-    job = cluster.submit("high.py", job__args=["--pace-seconds", "0.4"])
+    job = cluster.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.5"])
     before = cluster.wait_whole(job, 4)
     said = cluster.command("drain", "node-2").splitlines()
     # As far as the job is when the command asks.

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.train.outputs.tensorboard import NAME
 from tests.integration.cluster import Cluster
+from tests.tfevents import scalars
 
 pytestmark = pytest.mark.process
 
@@ -46,7 +48,9 @@ def await_copies(cluster: Cluster, job: str, main: str, step: int, nodes: int = 
 
 
 def test_fetched_from_any_node(cluster: Cluster, tmp_path: Path) -> None:
-    job = cluster.submit("writes.py", train__steps=12, checkpoint__every_steps=5)
+    job = cluster.submit(
+        "writes.py", recovery__spare="none", train__steps=12, checkpoint__every_steps=5
+    )
     digest = cluster.wait_end(job)["digest"]
     for node in cluster.nodes:
         out = tmp_path / node
@@ -68,7 +72,11 @@ def test_fetched_from_any_node(cluster: Cluster, tmp_path: Path) -> None:
 @pytest.mark.deep
 def test_kept_when_main_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     job = cluster.submit(
-        "writes.py", world__min=4, train__steps=4000, checkpoint__every_steps=5, job__args=SLOW
+        "writes.py",
+        world__min=4,
+        train__steps=4000,
+        checkpoint__every_steps=5,
+        job__args=SLOW,
     )
     cluster.wait_step(job, 6)
     main = main_of(cluster, job)
@@ -82,8 +90,16 @@ def test_kept_when_main_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "logs" / "metrics.csv").read_text().split()[:5] == list("12345")
 
 
-def test_the_next_main_goes_on_with_the_file(cluster: Cluster, tmp_path: Path) -> None:
-    job = cluster.submit("writes.py", train__steps=4000, checkpoint__every_steps=5, job__args=SLOW)
+def test_the_next_main_goes_on_with_the_files(cluster: Cluster, tmp_path: Path) -> None:
+    """With one that the script appends to, and with TensorBoard's."""
+    job = cluster.submit(
+        "writes.py",
+        recovery__spare="none",
+        train__steps=4000,
+        checkpoint__every_steps=5,
+        job__args=SLOW,
+        track__tensorboard=True,
+    )
     cluster.wait_step(job, 6)
     main = main_of(cluster, job)
     await_copies(cluster, job, main, 5)
@@ -95,6 +111,10 @@ def test_the_next_main_goes_on_with_the_file(cluster: Cluster, tmp_path: Path) -
     lines = steps(tmp_path / "out" / "history.jsonl")
     whole = lines[:5] == [1, 2, 3, 4, 5] and lines == sorted(set(lines))
     assert whole and lines[-1] > lost, cluster.report(f"{main} was lost at {lost}: {lines}", job)
+    told = scalars(tmp_path / "out" / NAME)
+    assert list(told) == list(range(1, len(told) + 1)) and len(told) > lost
+    assert all(values["number"] == step and values["loss"] > 0 for step, values in told.items())
+    assert {values["elasticd/world_size"] for values in told.values()} >= {3.0, 4.0}
 
 
 def left(cluster: Cluster, job: str, node: str) -> list[str]:

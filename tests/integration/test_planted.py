@@ -38,7 +38,13 @@ PLANTED = {
     "AWS_SECRET_ACCESS_KEY": OF_THE_SHELL, "MLX_HOSTFILE": OF_THE_SHELL, "ASKED": ASKED_OF_IT,
     "PYTHONWARNINGS": "ignore", "LC_MEASUREMENT": "C", "TZ": "UTC",
 }  # fmt: skip
-SET_BY_US = {"TMPDIR", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "ELASTICD_CHILD"}
+SET_BY_US = {
+    "TMPDIR",
+    "PYTHONUNBUFFERED",
+    "PYTHONHASHSEED",
+    "ELASTICD_CACHE_DIR",
+    "ELASTICD_CHILD",
+}
 SCRIPT = """
 import json, os
 import mlx.core as mx
@@ -73,6 +79,8 @@ every_steps = 4
 
 class Planted(Cluster):
     """Its shell knows secrets."""
+
+    by_command = True
 
     @property
     def environment(self) -> dict[str, str]:

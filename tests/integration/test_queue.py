@@ -26,7 +26,8 @@ from elasticd.core.words.requests import (
 )
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
-from tests.integration.cluster import JOBS, Cluster
+from tests.integration.alone import JOBS
+from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
 
@@ -49,12 +50,12 @@ def finishes(cluster: Cluster, job: str) -> None:
 
 def test_a_job_for_more_nodes_than_there_are_keeps_nobody_waiting(cluster: Cluster) -> None:
     job_file = str(JOBS / "job.toml")
-    first = cluster.submit("high.py", train__steps=3)
+    first = cluster.submit("high.py", recovery__spare="none", train__steps=3)
     done = cluster.run("submit", job_file, "--set", "world.min=9")
     big = done.stdout.strip()
     assert done.returncode == 0
     assert f"{big} can't run now: it needs 9 nodes and may run on" in done.stderr
-    last = cluster.submit("high.py", train__steps=3)
+    last = cluster.submit("high.py", recovery__spare="none", train__steps=3)
     for job in (first, last):
         finishes(cluster, job)
 

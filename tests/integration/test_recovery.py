@@ -13,8 +13,8 @@ from tests.integration.test_digest import check
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
-SLOW = ["--pace-seconds", "0.08"]
-ALONE = ["--pace-seconds", "0.02"]
+SLOW = ["--pace-seconds", "0.1"]
+ALONE = ["--pace-seconds", "0.025"]
 """For a world of one, which fetches all samples of a step."""
 
 
@@ -97,7 +97,7 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
     """Shards are kept on another node too, so that the node itself may go."""
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", world__max=1, job__args=ALONE)
-    (rank,) = cluster.wait_whole(job, 24)["ranks"]
+    (rank,) = cluster.wait_whole(job, 20)["ranks"]
     if process == "trainer":
         assert cluster.kill_trainer(job, 0) == rank["pid"]
     else:

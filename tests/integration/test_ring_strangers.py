@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="it looks for ports in Linux's way"),
 ]
 
-PACE = ["--pace-seconds", "0.1"]
+PACE = ["--pace-seconds", "0.12"]
 USUAL, MOST = 3, 10
 """So many reducers are killed, and at most so many if no stranger was quick enough until then."""
 

@@ -66,7 +66,7 @@ def test_all_certificates_are_renewed_under_a_job_which_loses_no_step(
         before = [Copied(cluster, node, tmp_path / "copied") for node in cluster.nodes]
         cluster.kill_node("node-2")
         cluster.wait_for("a view of two", lambda: len(cluster.view()["members"]) == 2)
-        job = cluster.submit("high.py", job__args=SLOW)
+        job = cluster.submit("high.py", recovery__spare="none", job__args=SLOW)
         started = cluster.wait_whole(job, 2)
         assert {rank["node"] for rank in started["ranks"]} == {"node-0", "node-1"}
 

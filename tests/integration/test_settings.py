@@ -30,7 +30,9 @@ def test_a_running_daemon_follows_its_file(cluster: Cluster) -> None:
     said = cluster.run("configure", "--set", "output_bytes=0", "--listen", "h:1", "--home", home)
     assert said.returncode == 0 and said.stderr.startswith("listen: holds when"), said.stderr
     assert told("settings_taken", 1)["keys"] == ["output_bytes"]
-    job = cluster.submit("writes.py", train__steps=12, checkpoint__every_steps=5)
+    job = cluster.submit(
+        "writes.py", recovery__spare="none", train__steps=12, checkpoint__every_steps=5
+    )
     cluster.wait_end(job)
 
     def copied() -> set[str] | None:

@@ -23,7 +23,7 @@ def test_one_of_three_waits_until_another_is_back(
     for node in made.nodes:
         made.configure(node, partition="strict")
     with made as cluster:
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.08"])
+        job = cluster.submit("high.py", recovery__spare="none", job__args=["--pace-seconds", "0.1"])
         cluster.wait_whole(job, 5)
         leader = cluster.view()["leader"]
         last = next(node for node in cluster.nodes if node != leader)

@@ -44,7 +44,7 @@ def test_a_node_without_its_data_is_left_out_until_it_has_them(
 ) -> None:
     expected = undisturbed("high.py")
     with unmounted(cluster, "node-1"):
-        job = cluster.submit("high.py", job__args=SLOW)
+        job = cluster.submit("high.py", recovery__spare="none", job__args=SLOW)
         status = wait_ranks(cluster, job, 3)
         ((node, reason),) = [(u["node"], u["reason"]) for u in status["unfit"]]
         assert node == "node-1" and reason.endswith("node-1/data is not mounted")
@@ -112,7 +112,7 @@ def test_a_member_whose_disk_goes_and_a_newcomer_without_one_end_nothing(
 
 
 def test_a_node_that_builds_another_model_is_left_out(cluster: Cluster) -> None:
-    job = cluster.submit("bad_differs.py")
+    job = cluster.submit("bad_differs.py", recovery__spare="none")
     status = cluster.wait_end(job)
     ((node, reason),) = [(u["node"], u["reason"]) for u in status["unfit"]]
     assert node == "node-1" and "every rank must build the same model" in reason

@@ -15,7 +15,7 @@ import pytest
 
 from elasticd.shell.storage import papers
 from tests.integration.cluster import ENDED, Cluster
-from tests.integration.test_digest import check
+from tests.integration.test_digest import check, check_bits
 
 pytestmark = pytest.mark.process
 
@@ -24,7 +24,7 @@ EARLIER = "d8b87b19aa31a504cb51a18fa9bfdb939d44284b"
 IN_THE_OPEN = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
 """One whose daemons encrypt nothing: all of its cluster are upgraded together."""
 CHECKOUT = Path(__file__).parents[2]
-SLOW = ["--pace-seconds", "0.3"]
+SLOW = ["--pace-seconds", "0.4"]
 RETURN_SECONDS = 60
 """A machine that runs tests is busy: how long a daemon takes to start is not the question here."""
 
@@ -36,6 +36,7 @@ class Mixed(Cluster):
         before: that tree.
     """
 
+    by_command = True
     tree: Path | None = None
     before: Path | None = None
 
@@ -80,6 +81,7 @@ def tree_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
+@pytest.mark.long
 def test_nodes_are_upgraded_one_by_one_and_back_while_a_job_trains(
     tree_of: Callable[[str], Path],
     kernels: Path,
@@ -136,7 +138,7 @@ def test_a_cluster_that_spoke_in_the_open_goes_on_encrypted(
         cluster.up()
         members = [papers.read(cluster.home / node) for node in cluster.nodes]
         assert len({member.cluster_id for member in members}) == 1
-        check(cluster, job, "high.py", expected)
+        check_bits(cluster, job, "high.py", expected)
 
 
 def _replace_daemon(cluster: Cluster, node: str, job: str) -> None:

@@ -15,7 +15,8 @@ from elasticd.client.client import Client
 from elasticd.core.words.requests import ShutDown
 from elasticd.errors import NoDaemonError
 from tests.integration import watchful
-from tests.integration.cluster import JOBS, WAIT_SECONDS, Cluster
+from tests.integration.alone import JOBS
+from tests.integration.cluster import STEPS, WAIT_SECONDS, Cluster
 
 pytestmark = pytest.mark.process
 
@@ -33,7 +34,9 @@ def test_the_loop_waits_for_nothing(
         cluster.wait_end(written)
         folder = tmp_path / "job"
         shutil.copytree(JOBS, folder)
-        (folder / "job.toml").write_text((JOBS / "job.toml").read_text().replace("40", "4"))
+        (folder / "job.toml").write_text(
+            (JOBS / "job.toml").read_text().replace(f"steps = {STEPS}", "steps = 4")
+        )
         folder.rename(homes[0] / "jobs" / "mine")
         answer = homes[0] / "jobs" / "mine.submitted"
         cluster.wait_for("the job in the folder is taken", answer.exists)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER
+from elasticd.core.words.reducers import FROM_REDUCER
+from elasticd.core.words.trainers import FROM_TRAINER
 from tests.sim.cluster import Cluster, JobShape, Setup
 from tests.sim.host import Host
 from tests.sim.operators import Operator

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.train.protocol.calls import digest
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point

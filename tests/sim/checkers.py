@@ -16,7 +16,7 @@ from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.shards import Digest, ShardsWritten
 from elasticd.core.words.views import Heartbeat
-from elasticd.core.words.worlds import Form, Holding, MemberStatus
+from elasticd.core.words.worlds import Form, Holding, MemberStatus, Progress
 from elasticd.recovery import fitness
 from elasticd.recovery.relief import cut
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
@@ -26,7 +26,9 @@ from .byrank import ByRank
 from .cluster import Cluster, Violation
 from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
+from .newcomers import Newcomers
 from .proving import counts, unlike
+from .roles import out_of_role
 from .states import loss_of
 from .taints import Taints
 from .tellings import Tellings
@@ -86,7 +88,7 @@ class Checkers:
         self.stored: dict[tuple[JobId, Lineage, Stamp], str] = {}
         """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
-        self.tellings = Tellings()
+        self.tellings, self.newcomers = Tellings(), Newcomers()
         self.doubted = 0
         """So often has a leader told that states differ."""
 
@@ -167,7 +169,8 @@ class Checkers:
 
     def loads(self, trainer: Trainer, world: World) -> None:
         held, calls = trainer.point, trainer.cluster.shapes[trainer.job].calls
-        if trainer.doubts or trainer.fresh or calls or not counts(trainer):
+        apart = self.cluster.setup.chips.differ
+        if trainer.doubts or trainer.fresh or calls or apart or not counts(trainer):
             return  # its state is another than its stamp says, or may be
         if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
@@ -201,6 +204,9 @@ class Checkers:
     def stepped(self, host: Host, event: e.Event, effects: Sequence[e.Effect]) -> None:
         pace = self.paces.setdefault(host.name, Pace())
         self._require(pace.stepped(self.cluster.now, event, effects))
+        self._require(out_of_role(host.name, self.cluster.role_of(host.name), effects))
+        if isinstance(event, e.Received) and isinstance(event.message, Progress):
+            self._require(self.newcomers.progressed(host.node, event.message.job))
         for effect in effects:
             match effect:
                 case e.Emit(kind="fault_detected", fields=fields):
@@ -237,7 +243,9 @@ class Checkers:
         view = host.node.views.view
         there = {*view.members} if view is not None else {host.name}
         tables, least = host.node.tables, self.cluster.specs[job].world.min
-        out = fitness.left_out(tables.jobs.records[job].unfit).keys()
+        out = {*fitness.left_out(tables.jobs.records[job].unfit)}
+        if host.release.knows_roles:
+            out |= {node for node in there if self.cluster.role_of(node) != "train"}
         if len(usable := there - out) < least:
             self.broken(f"{host.name} begins {job} though only {sorted(usable)} may train it")
 
@@ -389,7 +397,10 @@ class Checkers:
             if name in members
         ]
         fewest = 0
-        for manifest in [m for here in found for m, _ in here if m.generation.counter == counter]:
+        announced = [m for here in found for m, _ in here if m.generation.counter == counter]
+        if not announced:  # the leader before had stored it here already
+            announced = [m for m, _ in host.disk.committed if (m.job, m.step) == (emit.job, step)]
+        for manifest in announced:
             # Another side may have one of the same name; what its members have is announced here.
             if any(manifest in own for own in of_members):
                 self._require(self.writers.announced(host.name, members, manifest))
@@ -420,7 +431,8 @@ class Checkers:
         able = [
             n
             for n in members
-            if all(key[:2] != (emit.job, step) for key in self.cluster.hosts[n].disk.refused)
+            if self.cluster.drawn_role(n) != "witness"
+            and all(key[:2] != (emit.job, step) for key in self.cluster.hosts[n].disk.refused)
         ]
         wanted = max(1, min(wanted, len(able)))
         if fewest < wanted:

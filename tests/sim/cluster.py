@@ -10,16 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elasticd.core.context import Timing
+from elasticd.core.context import Station, Timing
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord, World
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, NodeId
+from elasticd.types import JobId, NodeId, NodeRole
 
 from .addresses import Addresses
 from .ageing import Ageing
 from .chance import Chances
+from .chips import Chips
 from .environments import Environments
 from .mixture import Mixture
 from .poison import Poison, Poisons
@@ -146,6 +147,8 @@ class Setup:
     """Until a state that is given to another node is written, and has come there."""
     slowness: tuple[float, ...] = ()
     """By host in order of names: how many times as long as on others a grain takes; else 1."""
+    wire_seconds: float = 0.0
+    """What it takes a rank to send one vector."""
     log_limit: int = 12
     """So many updates fill a trainer's log."""
     script_state: bool = False
@@ -166,6 +169,9 @@ class Setup:
     releases: tuple[str, ...] = ()
     """What each node runs at first, by name of the build; none: all the present one, for good."""
     partition: str = "available"
+    roles: tuple[NodeRole, ...] = ()
+    """Of each node by number; none: all train."""
+    chips: Chips = field(default_factory=Chips)
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
     timing: Timing = field(default_factory=Timing)
@@ -223,6 +229,21 @@ class Cluster:
         """What else befell them, so that a soak can say that it did."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+
+    def drawn_role(self, node: NodeId) -> NodeRole:
+        """What a node does at most, by a build that knows of roles."""
+        return dict(zip(self.hosts, self.setup.roles, strict=False)).get(node, "train")
+
+    def role_of(self, node: NodeId) -> NodeRole:
+        """What it does at most, by the build that runs there."""
+        return self.drawn_role(node) if self.hosts[node].release.knows_roles else "train"
+
+    def station_of(self, node: NodeId) -> Station:
+        """What its elasticd.toml says that it is, and what it computes with."""
+        return Station(role=self.role_of(node), chip=f"chip {self.chip_of(node)}")
+
+    def chip_of(self, node: str) -> int:
+        return self.setup.chips.of([*self.hosts].index(NodeId(node)))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Run ``action`` that many simulated seconds from now; ties in the order of asking."""

@@ -24,6 +24,7 @@ _TORN = (50, "torn")
 SPOILT = "c"
 """How digests of what a trainer has computed wrongly begin."""
 _SEEN_AT, _SEEN_LETTERS = 16, 16
+_DRIFT_AT, _DRIFT_LETTERS = 32, 8
 """Where digests say what calls have returned."""
 _ROTTEN = "rotten"
 """Only a reader of the whole file finds that out."""
@@ -45,6 +46,7 @@ class OwnShards:
     spoilt: bool
     variant: int
     seen: str
+    drift: str
 
     @property
     def key(self) -> Key:
@@ -58,7 +60,8 @@ class OwnShards:
             ord(letter) * (position + 1) for position, letter in enumerate(self.point.lineage)
         )
         mark, named = SPOILT if self.spoilt else "0", f"{lineage:014x}{self.seen:0>16}"
-        return f"{mark}{self.variant:x}{named}{self.point.step:016x}{self.count:08x}{index:08x}"
+        state = f"{self.drift:0>8}{self.point.step:08x}"
+        return f"{mark}{self.variant:x}{named}{state}{self.count:08x}{index:08x}"
 
 
 @dataclass(slots=True)
@@ -89,7 +92,7 @@ class Disk:
     rotten: list[tuple[Key, tuple[int, int], tuple[int, str]]] = field(default_factory=list)
     """Shards that have lost their content behind everybody's back, with what it was."""
     refused: set[Key] = field(default_factory=set)
-    """Checkpoints that there was no room for, once."""
+    """Checkpoints that there was no room for, once, or that it has in other files."""
     changes: dict[Key, int] = field(default_factory=dict)
     """Of each checkpoint, finished or not: which change of the disk was its last one."""
     change: int = 0
@@ -351,6 +354,12 @@ def seen_in(manifest: Manifest) -> set[str]:
     """What calls of run.on_main have returned that led to it, as its shards say."""
     found = {shard.digest[_SEEN_AT:][:_SEEN_LETTERS] for shard in manifest.shards}
     return {"" if set(seen) == {"0"} else seen for seen in found}
+
+
+def drift_in(manifest: Manifest) -> set[str]:
+    """What chips have made of it, as its shards say."""
+    found = {shard.digest[_DRIFT_AT:][:_DRIFT_LETTERS] for shard in manifest.shards}
+    return {"" if set(drift) == {"0"} else drift for drift in found}
 
 
 def is_spoilt(manifest: Manifest) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _CALM_STEPS = 3
 """Between two nodes whose script raises so many steps are committed: else it is the script's."""
+_HEARD_SECONDS = 10.0
+"""So late a leader may hear of what a script has met with."""
 
 
 @dataclass(slots=True)
@@ -48,11 +50,14 @@ class Environments:
     """Those of them whose leader's build doesn't keep where a job has run."""
     dismissed: set[JobId] = field(default_factory=set)
     """Those of them whose leader was told by an operator that the good nodes are gone for good."""
+    met_at: dict[NodeId, float] = field(default_factory=dict)
+    """When a script last met with a bad one there."""
     seen: int = -_CALM_STEPS
     """The newest step when a script last met with a bad one."""
 
     def met(self, host: Host, among: set[NodeId]) -> None:
         among.add(host.name)
+        self.met_at[host.name] = self.cluster.now
         self.seen = max(self.seen, self._newest())
 
     def _newest(self) -> int:
@@ -63,7 +68,8 @@ class Environments:
     def calm(self) -> bool:
         """Whether another node may become bad without anybody having to think that the script is:
         none is, the job has gone on since, and enough good ones are left."""
-        hosts, specs = self.cluster.hosts.values(), self.cluster.specs.values()
+        specs = self.cluster.specs.values()
+        hosts = [host for host in self.cluster.hosts.values() if self._trains(host)]
         wanted = [spec.world.min for spec in specs if spec.world.min <= len(hosts)]
         least = max(wanted, default=1)
         bad = any(host.environment.bad for host in hosts)
@@ -78,6 +84,15 @@ class Environments:
         enough = len(hosts) - len(out) > least
         return not bad and enough and self._newest() >= self.seen + _CALM_STEPS
 
+    def _trains(self, host: Host) -> bool:
+        return self.cluster.drawn_role(host.name) == "train"
+
+    def _was_bad(self, host: Host) -> bool:
+        """It is bad, or was when a script met with it, of which a leader that was stopped hears
+        late."""
+        met = self.met_at.get(host.name, -_HEARD_SECONDS)
+        return host.environment.bad or self.cluster.now < met + _HEARD_SECONDS
+
     # --- who is blamed ----------------------------------------------------------------------------
 
     def told(self, host: Host, emit: e.Emit, view: tuple[NodeId, ...]) -> str:
@@ -89,7 +104,8 @@ class Environments:
                 | host.node.tables.nodes.unwanted()
             )
             hosts = [self.cluster.hosts[name] for name in view if name not in out]
-            good = [each for each in hosts if each.node is not None and not each.environment.bad]
+            here = [each for each in hosts if each.node is not None and self._trains(each)]
+            good = [each for each in here if not self._was_bad(each)]
             if len(good) < self.cluster.specs[emit.job].world.min:
                 self.lonely.add(emit.job)
                 if "served" in host.release.lacks.get(JobRecord, ()):

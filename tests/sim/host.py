@@ -13,8 +13,7 @@ from elasticd.core.endpoint import Endpoint
 from elasticd.core.membership.sessions import Session
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
-from elasticd.core.words import ring
-from elasticd.core.words.children import FROM_REDUCER, FROM_TRAINER, FromChild
+from elasticd.core.words import reducers, ring, trainers
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.frames import Frame
 from elasticd.core.words.hearers import Hearers
@@ -119,7 +118,7 @@ class Host:
         self._boots += 1
         self.boot = f"{self.name}.{self._boots}"
         self.disk.sweep({t.job for t in self.trainers()})
-        jobs = sorted({job for job, _, _ in self.disk.finals})
+        node_type = self.cluster.mixture.node_type(self)
         chance = self.chance("nonces")
         who = Who(
             self.name,
@@ -128,14 +127,14 @@ class Host:
             self.peers,
             self.cluster.setup.timing,
             self.clock.wall,
+            self.cluster.station_of(self.name),
             strict=self.cluster.setup.partition == "strict",
             hosts=self.cluster.addresses.of(self.name),
             secret=lambda: Secret(self.chance("secrets").randbytes(SECRET_BYTES)),
         )
-        node_type = self.cluster.mixture.node_type(self)
+        jobs = sorted({job for job, _, _ in self.disk.finals})
         stored = {job: self.disk.stored(job) for job in jobs}
-        found = Found(self.disk.stable(), stored, self._leftovers())
-        self.node = node_type(who, found)
+        self.node = node_type(who, Found(self.disk.stable(), stored, self._leftovers()))
         self.endpoint = Watched(self, self.node)
         self._duties = Duties(self.endpoint)
         self.cluster.say(self.name, "starts")
@@ -441,9 +440,10 @@ class Host:
 
     # --- from the children ------------------------------------------------------------------------
 
-    def said(self, process: Process, word: FromChild) -> None:
+    def said(self, process: Process, word: e.FromChild) -> None:
         if self.cluster.setup.on_the_wire:
-            words: Words[Any] = FROM_TRAINER if isinstance(process, Trainer) else FROM_REDUCER
+            trains = isinstance(process, Trainer)
+            words: Words[Any] = trainers.FROM_TRAINER if trains else reducers.FROM_REDUCER
             word = words.decode(words.encode(word))
         self._from_child(process, e.ChildSaid(process.child, word))
 
@@ -451,8 +451,8 @@ class Host:
         first = next(iter(self.cluster.addresses.of(self.name)), self.name)
         ring_host = f"{first}:{process.child}.{self.boot}"
         proves = process.proves and self.release.knows_secrets
-        walks = self.release.knows_secrets  # which came before it
-        self._from_child(process, e.ReducerReady(process.child, ring_host, proves, walks))
+        along = self.release.knows_secrets  # which came before it
+        self._from_child(process, e.ReducerReady(process.child, ring_host, proves, along, along))
 
     def reducer_listens(self, process: Reducer) -> None:
         self._from_child(process, ring.ReducerListens(process.child))

@@ -8,6 +8,7 @@ from typing import Any
 
 from elasticd.core.words.codec import to_plain
 
+from .chips import Chips
 from .cluster import JobShape, Mishap, Setup, Strike, Weather
 from .poison import Poison
 from .run import Result
@@ -18,6 +19,7 @@ _KINDS = {
     "mishaps": Mishap,
     "weather": Weather,
     "poison": Poison,
+    "chips": Chips,
 }
 _LEFT_OUT = ("timing", "node_type")
 _MAX_LINES = 400

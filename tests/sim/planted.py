@@ -23,12 +23,12 @@ if not __package__:
     __package__ = "sim"
 
 from elasticd.checkpoints.line import traced
-from elasticd.core.context import Context
+from elasticd.core.context import Context, Station
 from elasticd.core.duties import Duties, Flush, Mark
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.jobs import ended
 from elasticd.core.jobs.ended import EndedJobs
-from elasticd.core.jobs.nodes import NodeTable
+from elasticd.core.jobs.nodes import NodeDuties, NodeTable
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
@@ -58,6 +58,7 @@ from elasticd.recovery import divergence, quorum, regroup, restore
 from elasticd.recovery.likeness import Kinds
 from elasticd.types import NO_SECRET, JobId, Lineage, NodeId, Secret
 
+from .chips import Chips
 from .cluster import JobShape, Setup, Weather
 from .disk import Disk
 from .run import Result, simulate
@@ -300,11 +301,9 @@ def fresh_trainer(switches: Switches) -> None:
 
 
 def work_lost_with_leader(switches: Switches) -> None:
-    def on_shards(
-        self: Checkpoints, node: NodeId, written: ShardsWritten, majority: bool = True
-    ) -> None:
+    def on_shards(self: Checkpoints, node: NodeId, written: ShardsWritten, *how: Any) -> None:
         if written.generation.leader == self.ctx.me:
-            real(self, node, written, majority)
+            real(self, node, written, *how)
 
     real = Checkpoints.on_shards
     switches.set(Checkpoints, "learn", lambda self, *reports: None)
@@ -313,6 +312,10 @@ def work_lost_with_leader(switches: Switches) -> None:
 
 def odd_state_kept(switches: Switches) -> None:
     switches.set(Trust, "trusted", lambda self, node, holding: holding)
+
+
+def chips_blamed(switches: Switches) -> None:
+    switches.set(Office, "are_apart", lambda self, digests: False)
 
 
 def newcomer_overlooked(switches: Switches) -> None:
@@ -458,6 +461,31 @@ def back_and_not_listed(switches: Switches) -> None:
     switches.set(NodeTable, "follow", follow)
 
 
+def store_trains(switches: Switches) -> None:
+    """It holds copies, so why not train from them?"""
+    switches.set(Station, "trains", property(lambda self: self.role != "witness"))
+    switches.set(NodeDuties, "idle", property(lambda self: self.witnesses))
+
+
+def witness_votes_from_memory(switches: Switches) -> None:
+    """It has no job's state, so what for would it need a disk?"""
+
+    def promise(self: Votes, view: View) -> None:
+        before = len(self.ctx.effects)
+        real(self, view)
+        if self.ctx.station.role == "witness":
+            del self.ctx.effects[before:]
+
+    real = Votes.promise
+    switches.set(Votes, "promise", promise)
+
+
+def witness_is_a_place(switches: Switches) -> None:
+    """Where too few nodes are there for all copies, it has room."""
+    switches.set(Station, "holds", True)
+    switches.set(Replicas, "places", property(lambda self: frozenset(self.view.members)))
+
+
 def vote_not_journalled(switches: Switches) -> None:
     def promise(self: Votes, view: View) -> None:
         if self.owed and view.primary:
@@ -571,6 +599,11 @@ def _away_for_a_lineage(seed: int) -> Setup:
     return setup_of(99 + seed)
 
 
+def _of_two_kinds(seed: int) -> Setup:
+    shape = JobShape(verify_every=4)
+    return Setup(seed=seed, nodes=3, jobs=(shape,), chips=Chips((0, 0, 1), seed % 2 == 0))
+
+
 def _by_rank(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(JobShape(by_rank=True),))
 
@@ -597,6 +630,19 @@ def _by_rank_rarely_compared(seed: int) -> Setup:
     """Somebody joins before members compare their states."""
     shape = JobShape(steps=60, by_rank=True, every=50, verify_every=0)
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=6.0, fault_kinds=("trainer",))
+
+
+def _with_a_store(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=3, jobs=(JobShape(),), roles=("train", "store", "train"))
+
+
+def _with_a_witness(seed: int) -> Setup:
+    shape = JobShape(replicas=3)
+    return Setup(seed=seed, nodes=3, jobs=(shape,), roles=("witness", "train", "train"))
+
+
+def _strict_with_a_witness(seed: int) -> Setup:
+    return replace(_with_a_witness(seed), partition="strict")
 
 
 def _strict(seed: int) -> Setup:
@@ -698,6 +744,13 @@ BUGS = (
         bound=2,
     ),
     Bug(
+        "blame a node for its chip",
+        chips_blamed,
+        ("all states are alike",),
+        setup=_of_two_kinds,
+        bound=2,
+    ),
+    Bug(
         "call a state agreed that some have not told of",
         agreed_unheard,
         ("has sums of who diverged",),
@@ -710,6 +763,21 @@ BUGS = (
         ("although",),
         setup=_lonely,
         bound=40,
+    ),
+    Bug("let a store train", store_trains, ("is a store and does",), setup=_with_a_store, bound=2),
+    Bug(
+        "put shards on a witness",
+        witness_is_a_place,
+        ("is a witness and does",),
+        setup=_with_a_witness,
+        bound=2,
+    ),
+    Bug(
+        "let a witness vote without its journal",
+        witness_votes_from_memory,
+        _UNPROMISED,
+        setup=_strict_with_a_witness,
+        bound=3,
     ),
     Bug("never resend", never_resent, ("within",), setup=_stormy, bound=10),
     Bug("deliver a duplicate", duplicate_delivered, ("twice, late",), setup=_stormy, bound=10),

@@ -41,9 +41,13 @@ class Poison:
     whole: bool = False
     """Whatever is computed of the step, be it nothing; else the batch's first grain."""
 
-    def lasts(self, nodes: int) -> bool:
+    def lasts(self, cluster: Cluster) -> bool:
         """Whether it is to end the job; else it passes when faults do."""
-        return len(self.nodes) == nodes > 1 and not self.short
+        setup, names = cluster.setup, list(cluster.hosts)
+        train = {n for n, name in enumerate(names) if cluster.drawn_role(name) == "train"}
+        # A build that knows no roles trains everywhere.
+        may = {*range(len(names))} if setup.releases else train
+        return len(train) > 1 and may <= {*self.nodes} and not self.short
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ class Poisons:
     def pass_by(self) -> None:
         """Faults are over."""
         poison = self.cluster.setup.poison
-        self.over = poison is not None and not poison.lasts(len(self.cluster.hosts))
+        self.over = poison is not None and not poison.lasts(self.cluster)
 
     def meets(self, trainer: Trainer, step: int, grain: int | None) -> Generator[Wait, None, bool]:
         """``trainer`` is about to compute a grain, or nothing, of that step. Whether memory ran
@@ -103,7 +107,7 @@ class Poisons:
             )
         if called and f"step {poison.step} ends" not in reason:
             return f"another step is blamed: {reason}"
-        lasts = poison.lasts(len(self.cluster.hosts))
+        lasts = poison.lasts(self.cluster)
         if (
             lasts
             and record.state == "finished"

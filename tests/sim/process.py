@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from elasticd.core.words.children import FromChild
+from elasticd.core.words.effects import FromChild
 from elasticd.recovery.signatures import LastMemory
 
 if TYPE_CHECKING:

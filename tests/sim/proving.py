@@ -8,14 +8,15 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elasticd.core.words.children import TrainerProves
 from elasticd.core.words.records import World
+from elasticd.core.words.trainers import TrainerProves
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.newcomers import joins, shows
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, ProofPart
 
 from .byrank import THING, variant
+from .chips import probed
 from .threads import Until, Wait
 from .writing import state_digest
 
@@ -55,7 +56,9 @@ def prove(
     if trainer.protocol.world is not world:
         raise GenerationLost("this world has ended")
     bodies = trainer.outside.bodies if trainer.cluster.shapes[trainer.job].outside == part else ""
-    digests = {f"model/{part}": f"{state_digest(step, trainer.spoilt and part == 'body')} {bodies}"}
+    spoilt, drift = part == "body" and trainer.spoilt, trainer.drift if part == "body" else ""
+    digest = state_digest(step, spoilt, drift=drift)
+    digests = {f"model/{part}": f"{digest} {bodies}{probed(trainer)}"}
     if part == "body" and (
         kept := variant(trainer.cluster.shapes[trainer.job], trainer.host.name, step)
     ):

@@ -41,7 +41,7 @@ class Reasons:
         nodes = [host.node for host in cluster.hosts.values() if host.node is not None]
         records = [n.records[job] for n in nodes for job in self.jobs if job in n.records]
         return not any(r.paused and not r.ended for r in records) and not any(
-            node.tables.nodes.unwanted() for node in nodes
+            node.tables.nodes.standing().leaving for node in nodes
         )
 
     def told(self) -> bool:

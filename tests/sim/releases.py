@@ -36,10 +36,11 @@ _KEEPERS = (JobRecord, NodeRecord, Unfit)
 _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
     JobRecord: ("offered", "served", *added_to(JobRecord)),
     Unfit: tuple(added_to(Unfit)),
+    NodeRecord: tuple(added_to(NodeRecord)),
     Jobs: ("digests", "wanted", "asked"),
     TrainerStatus: ("came",),
-    Holding: ("proves", "walks"),
-    World: ("walks",),
+    Holding: ("proves", "walks", "chains"),
+    World: ("walks", "chains"),
     Form: ("secret",),
     Fault: ("stranger_at",),
 }
@@ -63,6 +64,11 @@ class Release:
     def knows_secrets(self) -> bool:
         """Whether the ranks of its worlds can show one another that they know one."""
         return Form not in self.lacks
+
+    @property
+    def knows_roles(self) -> bool:
+        """Whether its nodes do what elasticd.toml says, and know it of others: else all train."""
+        return NodeRecord not in self.lacks
 
     def knows(self, message: Message | None) -> bool:
         return self.is_later or not isinstance(message, LATER_KINDS)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from elasticd.core.words.children import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.records import World
+from elasticd.core.words.reducers import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.ring import ContinueReducer, FormRing, RingEffect, StopReducer
 from elasticd.types import NO_SECRET, Point, Secret
 
@@ -35,7 +35,8 @@ class Reducer(Process):
         self.proves = host.release.knows_secrets
         self.secret: Secret = NO_SECRET
         self.greet_seconds = 0.0
-        self.walks = False
+        self.along = (False, False)
+        """Whether exact sums, and fast ones, are made along the ring."""
         start = self.chance("starts").uniform(*self.cluster.setup.reducer_start_seconds)
         self.later(start, self._ready)
 
@@ -60,7 +61,7 @@ class Reducer(Process):
 
     def form(self, world: World, rank: int, order: FormRing) -> None:
         self.world, self.secret, self.greet_seconds = world, order.secret, order.greet_seconds
-        self.walks = order.walks
+        self.along = (order.walks, order.chains)
         self.cluster.strangers.told(world, order.secret)
         self.later(self.chance("ring").uniform(0.002, 0.02), lambda: self._listen(world, rank))
 
@@ -140,7 +141,7 @@ class Ring:
         whole = len(self.places) == size and not self.gone
         if not whole or self.deadlocked or any(r.stops for r in self.places.values()):
             return
-        differ = len({reducer.walks for reducer in self.places.values()}) > 1
+        differ = len({reducer.along for reducer in self.places.values()}) > 1
         if differ or self.cluster.addresses.severs(self.world):
             self.deadlocked = True
             return

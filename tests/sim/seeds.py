@@ -6,10 +6,16 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from elasticd.types import NodeRole
+
+from .chips import Chips
 from .cluster import JobShape, Setup, Weather
 from .poison import Poison
 from .releases import LADDER
 from .strikes import AGEING_KINDS, KINDS, STRANGER_KINDS, TOLD_KINDS, VERSION_KINDS
+
+Bad = tuple[tuple[int, str, float], ...]
+"""As Setup has them."""
 
 _WEATHERS = (
     Weather(),
@@ -32,10 +38,18 @@ _TOLD = 0.06
 """The share of runs in which all daemons are killed shortly after it was told who diverged."""
 _STRANGE = 0.1
 """The share of runs in which somebody connects to rings that come up."""
+_UNLIKE = 0.08
+"""The share of clusters whose machines are of two kinds."""
 _BESIDE = 8
 """So many other kinds of faults at most strike such a cluster."""
 _UNABLE = 0.08
 """The share of clusters that have a job which can't run, for good or for a while."""
+_WIRED = 0.1
+"""The share of clusters in which what is sent takes time."""
+_ROLES = 0.08
+"""The share of clusters of which some nodes don't train."""
+_MORE_ROLES = 0.2
+"""The same of those clusters that have bad nodes, several versions, or a step that kills."""
 _BY_RANK = 0.04
 """The share of scripts that keep otherwise on each rank what is to be the same."""
 
@@ -63,7 +77,7 @@ def _calling(seed: int, shape: JobShape) -> JobShape:
     return shape if chance.random() >= 0.25 else replace(shape, calls=chance.choice((1, 2, 3)))
 
 
-def _bad(seed: int, nodes: int, least: int) -> tuple[tuple[int, str, float], ...]:
+def _bad(seed: int, nodes: int, least: int) -> Bad:
     """Some nodes are not fit from the start; enough are."""
     chance = random.Random(f"bad {seed}")
     most = nodes - max(1, least)
@@ -88,6 +102,31 @@ def _unable(seed: int, nodes: int, jobs: tuple[JobShape, ...]) -> dict[str, Any]
     until = chance.choice((1.0, 5.0, 100.0)) if how == "away" else 0.0
     lost = () if how == "many" else ((number, until),)
     return {"jobs": (one, *jobs) if before else (*jobs, one), "lost": lost}
+
+
+def _chips(seed: int, nodes: int) -> Chips:
+    """Some clusters have machines of two kinds."""
+    chance = random.Random(f"chips {seed}")
+    if chance.random() >= _UNLIKE:
+        return Chips()
+    return Chips(tuple(chance.choice((0, 0, 1)) for _ in range(nodes)), chance.random() < 0.6)
+
+
+def _roles(seed: int, nodes: int, shape: JobShape, bad: Bad, beside: bool) -> tuple[NodeRole, ...]:
+    """Some clusters have nodes that don't train; enough do, and enough of these are not bad.
+    ``beside``: it isn't the only thing that is odd about the cluster."""
+    chance = random.Random(f"more roles {seed}" if beside else f"roles {seed}")
+    least = max(1, shape.world_min)
+    share, most = _MORE_ROLES if beside else _ROLES, nodes - least
+    if chance.random() >= share or most < 1 or shape.outside or shape.by_rank:
+        return ()
+    idle = set(chance.sample(range(nodes), chance.randint(1, min(most, 2))))
+    drawn: list[NodeRole] = [chance.choice(("store", "witness")) for _ in range(nodes)]
+    spoilt = [how for n, how, _ in bad if n not in idle]
+    fit = nodes - len(idle) - len(spoilt)
+    if fit < least or ("other" in spoilt and len(spoilt) >= fit):
+        return ()
+    return tuple(role if n in idle else "train" for n, role in enumerate(drawn))
 
 
 def _releases(seed: int, nodes: int, share: float) -> tuple[str, ...]:
@@ -123,11 +162,16 @@ def _more(seed: int) -> tuple[str, ...]:
     return (*told, *STRANGER_KINDS) if strange else told
 
 
+def _wire(seed: int) -> float:
+    """What sending a vector takes: up to about as long as a step's work."""
+    chance = random.Random(f"wire {seed}")
+    return chance.choice((0.002, 0.02, 0.1)) if chance.random() < _WIRED else 0.0
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
-    With ``kinds`` only faults of those kinds, none of messages, and nodes without a past; with
-    ``nodes`` so many.
+    With ``kinds`` only those, none of messages, and nodes without a past; with ``nodes`` so many.
     """
     chance, given = random.Random(f"setup {seed}"), kinds is not None
     drawn = chance.choice((1, 2, 2, 3, 3, 3, 4, 5))
@@ -180,6 +224,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         message_seconds=(0.001, 0.05) if slow else (0.0003, 0.003),
         grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
         on_the_wire=seed % 8 == 0,
+        wire_seconds=_wire(seed),
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),
@@ -188,6 +233,8 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         poison=poison,
         past_jobs=past,
         releases=releases,
+        roles=() if given else _roles(seed, nodes, shape, bad, bool(releases or bad or poison)),
+        chips=_chips(seed, 0 if given or releases else nodes),
         partition="strict" if chance.random() < _STRICT else "available",
     )
     return setup if given or poison else replace(setup, **_unable(seed, nodes, jobs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from elasticd.core.words.children import TrainerAtRun, TrainerWaiting
+from elasticd.core.words.trainers import TrainerAtRun, TrainerWaiting
 
 from .threads import Sleep, Until, Wait
 

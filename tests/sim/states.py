@@ -16,6 +16,8 @@ class State:
     seen: str = ""
     """What the calls of run.on_main have returned that led to it."""
     set_up: bool = True
+    drift: str = ""
+    """As chips.py has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Brought:
     point: Point
     updates: tuple[Update, ...] = ()
     spoilt: bool = False
+    drift: str = ""
+    """As chips.py has it."""
     doubts: tuple[tuple[object, bool], ...] = ()
     """Those of who gives it."""
     taint: frozenset[int] = frozenset()

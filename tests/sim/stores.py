@@ -9,7 +9,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
 from elasticd.types import JobId, NodeId, Stamp
 
-from .disk import Key, is_spoilt, seen_in
+from .disk import Key, drift_in, is_spoilt, seen_in
 from .questions import Answer, StateWish
 from .states import Brought
 from .trainer import Trainer
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .host import Host
 
 _FETCH_SECONDS = 60.0
+_TAKEN = "is not of the checkpoint that is here"
 
 
 class Stores:
@@ -59,11 +60,11 @@ class Stores:
         def fetched() -> None:
             if self.host.boot != boot:
                 return
-            refused = not self.host.disk.takes_shards
+            full = not self.host.disk.takes_shards
             reason, rotten = self._copy_shards(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
-            stored = self.host.disk.stored(effect.job)
+            stored, refused = self.host.disk.stored(effect.job), full or reason.endswith(_TAKEN)
             self.host.post(
                 e.ShardsFetched(effect.report, not reason, reason, stored, refused, rotten)
             )
@@ -89,7 +90,8 @@ class Stores:
                 self.host.disk.refused.add(key)
                 return "no space left on device", ()
             if not self.host.disk.makes_room(self.host.name, key, count, index, digest):
-                return f"shard {index} of step {step} is not of the checkpoint that is here", ()
+                self.host.disk.refused.add(key)
+                return f"shard {index} of step {step} {_TAKEN}", ()
             for node in sources[index]:
                 host = self.host.cluster.hosts[node]
                 if host.node is None or not self.host.cluster.network.connected(
@@ -187,6 +189,8 @@ class Stores:
         else:
             reason = self._lacking(found, world.holders)
         first, *others = seen_in(found)
-        if others:
+        drift, *unlike = drift_in(found)
+        if others or unlike:
             self.host.cluster.checkers.broken(f"{found.point} is put together from several states")
-        return reason or Brought(found.point, spoilt=is_spoilt(found), seen=first)
+        spoilt = is_spoilt(found)
+        return reason or Brought(found.point, spoilt=spoilt, drift=drift, seen=first)

@@ -101,3 +101,31 @@ def test_whoever_dies_in_the_transfer_the_others_go_on(seed: int, victim: str) -
     result = passes(simulate(setup, script=at_step(10, script)))
     assert len(worlds(result)[-1].members) == 3
     assert sum(f["lost_steps"] for f in job_events(result, "recovery_finished")) == 0
+
+
+@pytest.mark.parametrize("how", ["trainer", "node", "drain"])
+@pytest.mark.parametrize("seed", range(2))
+def test_whoever_comes_in_place_of_a_newcomer_that_is_lost_is_let_in(seed: int, how: str) -> None:
+    """One of four has no place: it takes that of whose trainer dies, and is lost meanwhile."""
+    lost: list[str] = []
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def lose(newcomer: str) -> None:
+            lost.append(newcomer)
+            cluster.say("faults", f"{how} of {newcomer}")
+            host = next(h for h in cluster.hosts.values() if h.name == newcomer)
+            if how == "drain":
+                injector.operator.drain(host.name)
+            elif how == "node":
+                host.crash()
+                cluster.after(60.0, host.start)
+            else:
+                for child in host.children.values():
+                    child.kill()
+
+        on_effect(cluster, e.PrepareState, lose)
+        strike(cluster, injector)
+
+    setup = Setup(seed=seed, nodes=4, jobs=(replace(SHAPE, steps=400, world_max=3),))
+    result = passes(simulate(setup, script=at_step(10, script)))
+    assert lost and len(worlds(result)[-1].members) == 3

@@ -30,7 +30,7 @@ def run(poison: Poison, nodes: int = 3, seed: int = 1, shape: JobShape = SHAPE) 
     setup = Setup(seed=seed, nodes=nodes, jobs=(shape,), poison=poison, limit_seconds=1500.0)
 
     def calm(cluster: Cluster, injector: Injector) -> None:
-        if not poison.lasts(nodes):
+        if not poison.lasts(cluster):
             seconds = AWAY_SECONDS if poison.how == "hang" and poison.short else PASSES_SECONDS
             cluster.after(seconds, cluster.poisons.pass_by)
 

@@ -6,12 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from elasticd.core.words.children import (
-    FromChild,
-    TrainerLends,
-    TrainerPrepared,
-    TrainerSkipped,
-)
+from elasticd.core.words.effects import FromChild
+from elasticd.core.words.trainers import TrainerLends, TrainerPrepared, TrainerSkipped
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector

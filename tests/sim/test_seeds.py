@@ -18,12 +18,18 @@ CORPUS = 100
 DRAWN = 60
 KEPT = sorted(Path(__file__).with_name("kept").glob("*.txt"))
 _GROUP = 10
+ROLES = [seed for seed in range(CORPUS, 4 * CORPUS) if setup_of(seed).roles]
 
 
 @pytest.mark.parametrize("first", range(0, CORPUS, _GROUP))
 def test_corpus(first: int) -> None:
     for seed in range(first, first + _GROUP):
         passes(simulate(setup_of(seed)))
+
+
+@pytest.mark.parametrize("seed", ROLES)
+def test_clusters_of_which_some_nodes_do_not_train(seed: int) -> None:
+    passes(simulate(setup_of(seed)))
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)

@@ -30,6 +30,16 @@ def test_a_slow_node_gets_fewer_grains_by_one_short_pause(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_where_the_wire_is_slow_a_rank_computes_more_if_that_sends_less(seed: int) -> None:
+    shape = replace(SHAPE, steps=60, grains=64)
+    result = passes(simulate(Setup(seed=seed, jobs=(shape,), wire_seconds=0.5)))
+    (moved,) = job_events(result, "shares_moved")
+    assert sorted(moved["grains"].values()) == [0, 32, 32]
+    last = worlds(result)[-1]
+    assert last.rung == "retry" and set(last.sources) == {"keep"}
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_with_drop_slow_the_others_go_on_without_the_slow_one(seed: int) -> None:
     """Even without a grain it would hold them up: its updates take as long as their steps."""
     shape = replace(SHAPE, drop_slow=True)

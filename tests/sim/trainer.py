@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from elasticd.core.words.children import (
+from elasticd.core.words.records import Wanted, World
+from elasticd.core.words.trainers import (
     TO_TRAINER,
     ExportState,
     FromTrainer,
@@ -17,7 +18,6 @@ from elasticd.core.words.children import (
     ToTrainer,
     TrainerNotExported,
 )
-from elasticd.core.words.records import Wanted, World
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.given import to_trainer
 from elasticd.train.protocol import effects as e
@@ -26,6 +26,7 @@ from elasticd.train.protocol.trainer import Figures, TrainerProtocol
 from elasticd.types import JobId, Point, Tag, WorkPhase
 
 from .calls import Calls
+from .chips import drifted
 from .process import SOCKET_SECONDS, Process
 from .proving import Outside
 from .questions import Answer, Answered
@@ -59,6 +60,8 @@ class Trainer(Process):
         """Its state is not what the others have at this step."""
         self.taint: frozenset[int] = frozenset()
         """By which faults."""
+        self.drift, self.chip = "", self.cluster.chip_of(host.name)
+        """What its chip, and others', have made of its state."""
         self.built: dict[str, str] = {}
         """What its script has built, as far as it is compared."""
         self.doubts: list[tuple[object, bool]] = []
@@ -66,7 +69,7 @@ class Trainer(Process):
         self.fresh = False
         """It has taken another's state, of which its daemon may not know yet."""
         self.outside = Outside()
-        self._figures = Figures("idle", None, 0, None, 1, {}, 0.0, 0.0)
+        self._figures = Figures("idle", None, 0, None, 1, {}, 0.0, 0.0, 0.0)
         self._to_report = False
         self._reducers: list[Reducer] = []
         self._questions: dict[int, Answered] = {}
@@ -89,6 +92,17 @@ class Trainer(Process):
         order = sorted(self.cluster.hosts).index(self.host.name)
         given = self.cluster.setup.slowness
         return given[order] if order < len(given) else 1.0
+
+    def takes(self, brought: Brought) -> None:
+        """Another's whole state is its own from now on."""
+        self.spoilt, self.taint, self.drift = brought.spoilt, brought.taint, brought.drift
+        self.doubts[:] = brought.doubts
+        self.fresh = True
+
+    def updates(self, times: int = 1) -> None:
+        """It applies so many updates to its state."""
+        for _ in range(times):
+            self.drift = drifted(self.drift, self.chip)
 
     # --- the protocol's driver --------------------------------------------------------------------
 
@@ -168,7 +182,8 @@ class Trainer(Process):
         assert point is not None
         point = Point(point.lineage, given.step, given.stamp)
         spoilt, taint = self.spoilt and not updates, frozenset() if updates else self.taint
-        brought = Brought(point, updates, spoilt, tuple(self.doubts), taint)
+        drift = self.drift if given.state is None else given.state.drift
+        brought = Brought(point, updates, spoilt, drift, tuple(self.doubts), taint)
         if given.state is not None:
             brought = replace(brought, seen=given.state.seen, set_up=given.state.set_up)
         takes = self.chance("exports").uniform(*self.cluster.setup.export_seconds)
@@ -214,6 +229,9 @@ class Trainer(Process):
             grain_seconds=grain,
             update_seconds=update,
         )
+
+    def reduced_in(self, seconds: float) -> None:
+        self._figures = replace(self._figures, reduce_seconds=seconds)
 
     def _report(self) -> None:
         if self._to_report:

@@ -7,23 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from elasticd.core.words.children import (
-    TakeState,
-    TrainerProbed,
-    TrainerStops,
-)
 from elasticd.core.words.records import World
+from elasticd.core.words.trainers import TakeState, TrainerStops
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.lending import LEAST_LOG_BYTES
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, WorkPhase, first_stamp, next_stamp
 
 from .calls import Over
+from .chips import probe_of
 from .proving import prove
 from .ring import Arrival, Reducer, ring_of
 from .starting import raises, reach_run, takes
 from .states import Brought, State, Update
 from .threads import Collective, Sleep, Until, Wait
+from .wire import sends
 from .writing import tell_and_store
 
 if TYPE_CHECKING:
@@ -213,6 +211,7 @@ class Training:
             assert held is None or held.step == 0, f"init over {held}"
             assert want.stamp == first_stamp(self.trainer.job, want.lineage)
             self.trainer.doubts.clear()
+            self.trainer.drift = ""
             self._left = self.calls.seen
         elif held is None or (held.step, held.stamp) != (want.step, want.stamp):
             checkers.broken(f"{name} is to keep {want.step}, holds {held}")
@@ -260,11 +259,10 @@ class Training:
 
     def _install(self, brought: Brought, point: Point) -> None:
         if not brought.updates:
-            self.trainer.spoilt, self.trainer.taint = brought.spoilt, brought.taint
-            self.trainer.doubts[:] = brought.doubts
-            self.trainer.fresh = True
+            self.trainer.takes(brought)
             self.calls.seen, self._set_up = brought.seen, brought.set_up
         else:
+            self.trainer.updates(len(brought.updates))
             self.calls.seen, self._set_up = brought.updates[-1].seen, True
         self._newest = None
         self.trainer.outside.took()
@@ -284,7 +282,7 @@ class Training:
             if newest is not None:
                 newest = replace(newest, complete=True, seen=self.calls.seen)
             if protocol.held.point is not None:
-                state = State(protocol.held.point, 0, self._left, self._set_up)
+                state = State(protocol.held.point, 0, self._left, self._set_up, self.trainer.drift)
                 protocol.hold(state, newest, loaded=loaded)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -352,7 +350,7 @@ class Training:
             return
         self._phase("idle")
         with self.trainer.turn() as protocol:
-            protocol.probe(TrainerProbed(True, f"g{self._point.step}", "u", "l", self._point.stamp))
+            protocol.probe(probe_of(self.trainer, self._point))
         yield Until(lambda: self.protocol.visits.is_judged)
         self.protocol.current()
         self._agreed = True
@@ -366,6 +364,7 @@ class Training:
             self.cluster.checkers.reduced(place.formed, number, {0: (self._point, share)}, taint)
         else:
             yield from self._meet("step", number, share)
+            yield from sends(self.trainer, world.shares_of(number))
         self.protocol.current()
         # A freeze may come now, or when the update has begun: who comes first decides.
         yield self._takes("judgements", 0.0, 0.001)
@@ -401,6 +400,7 @@ class Training:
         stamp = next_stamp(before.stamp, generation, number)
         point = Point(before.lineage, number, stamp) if missed is None else world.point
         self._computed, self._attached = set(), True
+        self.trainer.updates()
         self.trainer.outside.reduced(took=missed is not None)
         if missed is None:
             self.trainer.timed(number, idle=not world.share(number))

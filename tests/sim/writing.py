@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elasticd.core.words.children import TrainerDigest, TrainerSkipped, TrainerWrote, WrittenShard
+from elasticd.core.words.trainers import TrainerDigest, TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _REWRITE_SECONDS = 5.0
 
 
-def state_digest(step: int, spoilt: bool, seen: str = "") -> str:
+def state_digest(step: int, spoilt: bool, seen: str = "", drift: str = "") -> str:
     """Of a state to which calls of run.on_main have led that returned what was ``seen``."""
-    return f"{SPOILT if spoilt else '0'}{step:047x}{seen:0>16}"
+    return f"{SPOILT if spoilt else '0'}{drift:0>8}{step:039x}{seen:0>16}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Task:
     must: bool
     seen: str
     """What calls of run.on_main have returned that led to it."""
+    drift: str
     variant: int = 0
     """What the script keeps by rank."""
 
@@ -84,7 +85,8 @@ class Writer:
         trainer, point, spoilt = self._trainer, task.point, task.spoilt
         indices, variant = task.indices, task.variant
         rows = trainer.host.disk.sync(self._own(task))
-        digest, generation = state_digest(point.step, spoilt, task.seen), task.world.generation
+        digest = state_digest(point.step, spoilt, task.seen, task.drift)
+        generation = task.world.generation
         cluster = trainer.host.cluster
         cluster.checkers.by_rank.tells(trainer.job, generation, point.step, variant, cluster.now)
         trainer.say(
@@ -101,7 +103,7 @@ class Writer:
 
     def _own(self, task: Task) -> OwnShards:
         job = self._trainer.job
-        what = (task.spoilt, task.variant, task.seen)
+        what = (task.spoilt, task.variant, task.seen, task.drift)
         return OwnShards(job, task.point, task.count, task.indices, *what)
 
     def _skip(self, task: Task, reason: str, *, refused: bool) -> None:
@@ -117,7 +119,7 @@ def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: st
     kept = variant(cluster.shapes[trainer.job], trainer.host.name, point.step)
     every = recovery.verify_every
     if every and world.size > 1 and point.step % every == 0:
-        digest = state_digest(point.step, trainer.spoilt, seen)
+        digest = state_digest(point.step, trainer.spoilt, seen, trainer.drift)
         check = f"{digest}{kept or ''}"
         told = (world.generation, point.step, point.stamp, check, parts(digest, kept))
         trainer.say(TrainerDigest(*told))
@@ -127,7 +129,8 @@ def tell_and_store(trainer: Trainer, world: TrainerWorld, point: Point, seen: st
         must = point.step in (world.ends_at(steps), world.point.step, halt_step)
         cluster.checkers.writers.writes(trainer, world.generation, point.step)
         cluster.checkers.stores(trainer, point, seen)
-        trainer.writer.submit(Task(world, point, trainer.spoilt, must, seen, kept))
+        task = Task(world, point, trainer.spoilt, must, seen, trainer.drift, kept)
+        trainer.writer.submit(task)
 
 
 def _named(task: Task) -> dict[str, Any]:

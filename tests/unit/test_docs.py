@@ -7,21 +7,29 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
+import elasticd
 from elasticd import archive
+from elasticd.cli.app import app
 from elasticd.cli.checkpoints import STORED
 from elasticd.cli.local import MAX_LOCAL_NODES
 from elasticd.cli.monitors.picture import MONITORED_NODES, MONITORED_RANKS
 from elasticd.cli.output import JOBS, NODES, RANKS
+from elasticd.cli.performance import PERFORMANCE
 from elasticd.ipc import frames
 from elasticd.settings import job, rules, toml
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.keep import KeepRules
+from elasticd.settings.notify import NotifyRules
 from elasticd.shell.control import jobsfolder, server
 from elasticd.shell.storage import eventlog
 from elasticd.supervision import logs
+from tests import commandpages
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -69,6 +77,32 @@ def test_scripts_that_are_named(page: Path) -> None:
         assert (ROOT / script).is_file(), script
 
 
+def commands(page: Path) -> list[list[str]]:
+    """The words behind ``elasticctl`` wherever a page shows a command."""
+    text = page.read_text()
+    blocks = re.findall(r"^ *```\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", text)
+    calls = (re.match(r"(?:sudo )?(?:\S+/)?elasticctl ([^#…|]+)", line.strip()) for line in lines)
+    return [call[1].split() for call in calls if call]
+
+
+@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: page.stem)
+def test_commands_that_are_shown_are_there(page: Path) -> None:
+    for words in commands(page):
+        command: Any = get_command(app)
+        rest = list(words)
+        while isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
+            context = command.context_class(command)
+            if rest[0] == "COMMAND":
+                break
+            assert rest[0] in command.list_commands(context), words
+            _, command, rest = command.resolve_command(context, rest)
+        known = {name for each in command.params for name in each.opts} | {"--help", "-h"}
+        shown = {word.partition("=")[0] for word in rest if re.match("--?[a-z]", word)}
+        assert shown <= known, words
+
+
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_a_page_says_first_whom_it_is_for(page: Path) -> None:
     title, empty, first = page.read_text().splitlines()[:3]
@@ -95,6 +129,23 @@ def test_every_setting_of_a_node_is_told() -> None:
     told = keys(ROOT / "docs/operating.md")
     assert {item.name for item in dataclasses.fields(NodeConfig)} <= told
     assert {item.name for item in dataclasses.fields(KeepRules)} <= told
+    assert {item.name for item in dataclasses.fields(NotifyRules)} <= told
+
+
+def test_every_command_is_on_its_page_as_help_says_it() -> None:
+    assert commandpages.PAGE.read_text("utf-8") == commandpages.page(), "run: make docs"
+
+
+def test_every_name_that_scripts_import_is_told() -> None:
+    text = (ROOT / "docs/python-api.md").read_text()
+    names = set(re.findall(r"`elasticd\.([\w.]+)", text))
+    assert {name.partition(".")[0] for name in names} == set(elasticd.__all__)
+    for name in names:
+        thing: Any = elasticd
+        for part in name.split("."):
+            thing = getattr(thing, part)
+    members = {each for each in dir(elasticd.Run) if not each.startswith("_")}
+    assert members <= {name.removeprefix("Run.") for name in names}
 
 
 @pytest.mark.process
@@ -144,5 +195,5 @@ def test_limits_are_told_as_they_are() -> None:
 
 def test_the_order_in_which_columns_go_is_told() -> None:
     text = (ROOT / "docs/operating.md").read_text()
-    for table in (JOBS, NODES, RANKS, STORED, MONITORED_NODES, MONITORED_RANKS):
+    for table in (JOBS, NODES, RANKS, STORED, MONITORED_NODES, MONITORED_RANKS, PERFORMANCE):
         assert f"| {', '.join(table.drops)} |" in text

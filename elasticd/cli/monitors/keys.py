@@ -13,13 +13,15 @@ import tty
 from collections.abc import Iterator
 from typing import Literal
 
-Key = Literal["quit", "next", "previous", "logs"]
+Key = Literal["quit", "next", "previous", "logs", "performance"]
 
 _PLAIN: dict[bytes, Key] = {
     b"q": "quit",
     b"Q": "quit",
     b"l": "logs",
     b"L": "logs",
+    b"p": "performance",
+    b"P": "performance",
     b"\t": "next",
 }
 _BEHIND_ESCAPE: dict[bytes, Key] = {

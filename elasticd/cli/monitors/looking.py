@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from elasticd.cli.keptlosses import kept_losses
 from elasticd.cli.monitors.scene import MOST_LOG_LINES, Recollection, Scene, first
 from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
@@ -60,6 +61,9 @@ def look(client: Client, job: str | None) -> Scene:
     if chosen is not None:
         for event in client.stream(ReadEvents(JobId(chosen))):
             memory.happened(event)
+        memory.remember(kept_losses(client, chosen)[0])
+        if (described := Scene(status).described(chosen)) is not None:
+            memory.looked(described)
     return memory.scene(status)
 
 
@@ -80,6 +84,7 @@ class Lookout:
         self._follows = follows
         self._job, self._logs = job, False
         self._memory = Recollection(job)
+        self._remembers = False
         self._tail: EventTail | None = None
         self._heard = clock()
         self._looked = 0.0
@@ -146,6 +151,7 @@ class Lookout:
         if self._tail is not None:
             self._tail.close()
         self._tail, self._memory = None, Recollection(self._job)
+        self._remembers = False
 
     def _look(self) -> None:
         status, chosen = status_of(self._client, None if self._follows else self._job)
@@ -155,6 +161,9 @@ class Lookout:
             self._begin_anew()
         job = self._memory.job
         logs = last_log_lines(self._client, job) if self._logs and job is not None else ()
+        if job is not None and not self._remembers:
+            self._memory.remember(kept_losses(self._client, job)[0])
+            self._remembers = True
         if (described := Scene(status).described(job)) is not None:
             self._memory.looked(described)
         self.scene = self._memory.scene(status, logs)

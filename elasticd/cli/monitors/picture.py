@@ -15,9 +15,12 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from elasticd.cli.monitors.scene import Scene
-from elasticd.cli.output import in_short, shown_bytes
+from elasticd.cli.output import shown_bytes
+from elasticd.cli.performance import PERFORMANCE, performance_rows
+from elasticd.cli.plainjobs import in_words, is_plain
 from elasticd.cli.screen import Line, clean
 from elasticd.cli.tables import STATE_STYLES, Table, fitted, fold, shown
+from elasticd.core.words.limits import in_short
 
 MONITORED_NODES = Table(
     ("node", "state", "link", "chip", "memory", "version"),
@@ -26,10 +29,11 @@ MONITORED_NODES = Table(
 MONITORED_RANKS = Table(
     ("rank", "node", "step", "share", "grains", "s/grain"), drops=("s/grain", "grains", "share")
 )
+MONITORED_PLAIN = Table(("rank", "node", "trainer"), drops=("trainer",))
 LEAST_WIDTH, LEAST_HEIGHT = 20, 6
 _SHOWN = 10
 """Of what happened, where there is no height to fill."""
-KEYS = "q quit  tab, arrows: other job  l logs"
+KEYS = "q quit  tab, arrows: other job  l logs  p performance"
 _BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "_.,-=+*#"
 _STYLES = {
     "fault_detected": "yellow",
@@ -77,26 +81,28 @@ def picture(
     height: int | None = None,
     *,
     logs: bool = False,
+    performance: bool = False,
     live: bool = False,
     blocks: bool = True,
 ) -> list[Line]:
     """``job``: the one to show; what the scene has of another one is left out. ``width`` and
     ``height`` None: as many as it takes. ``logs``: the last lines of the logs instead of what
-    happened. ``blocks``: the terminal can show block elements."""
+    happened. ``performance``: what a step of each rank is made of. ``blocks``: the terminal can
+    show block elements."""
     width = None if width is None else max(width, LEAST_WIDTH)
     described, mine = scene.described(job), job is not None and scene.job == job
     top = _top(scene, described, job, width, mine=mine, blocks=blocks)
     parts = [_nodes(scene, width)]
     if described is not None:
-        parts += [_ranks(described, width)]
+        parts += [_steps(described, width) if performance else _ranks(described, width)]
     parts += [_queue(scene, width)]
     if logs and job is not None:
         lines: list[Line] = [[(clean(text), "")] for text in scene.logs] if mine else []
         parts += [_Panel("logs", lines or [[("nothing yet", "dim")]], newest=True)]
     elif mine:
-        most = _SHOWN if height is None else 0
-        parts += [_happened("faults and recoveries", scene.faults[-most:])]
-        parts += [_happened("last events", scene.events[-most:])]
+        most, plain = _SHOWN if height is None else 0, is_plain(described or {})
+        parts += [_happened("faults and recoveries", scene.faults[-most:], plain=plain)]
+        parts += [_happened("last events", scene.events[-most:], plain=plain)]
     bottom: list[Line] = [[(KEYS, "dim")]] if live else []
     room = None if height is None else max(height, LEAST_HEIGHT) - len(top) - len(bottom)
     _deal([part for part in parts if part.lines], room)
@@ -148,18 +154,22 @@ def _top(
         (shown(job["id"]), "bold"), ("  ", ""), (state, STATE_STYLES.get(state, "")),
         (f"  (job {ids.index(job['id']) + 1} of {len(ids)})", "dim"),
     ])  # fmt: skip
+    plain = is_plain(job)
+    parts = in_words(job) if plain else _figures(job)
+    lines += _folded(", ".join(parts), "", width)
+    if reason := in_short(job.get("reason")):
+        lines += _folded(reason, "yellow", width)[:3]
+    curve = sparkline(scene.losses, (width or 80) - 2, blocks=blocks) if mine and not plain else ""
+    return [*lines, *([[(curve, "cyan")]] if curve else [])]
+
+
+def _figures(job: Mapping[str, Any]) -> list[str]:
     parts = [f"step {shown(job.get('step'))}/{shown(job.get('steps'))}"]
     parts += [f"loss {shown(job['loss'])}"] if job.get("loss") is not None else []
     speed = job.get("steps_per_second")
     parts += [f"{shown(speed)} steps/s"] if speed else []
     parts += [f"recoveries {shown(job.get('recoveries'))}"]
-    parts += [f"{shown(job.get('lost_steps'))} steps lost"] if job.get("lost_steps") else []
-    lines += _folded(", ".join(parts), "", width)
-    if reason := in_short(job.get("reason")):
-        lines += _folded(reason, "yellow", width)[:3]
-    if mine and (line := sparkline(scene.losses, (width or 80) - 2, blocks=blocks)):
-        lines.append([(line, "cyan")])
-    return lines
+    return parts + ([f"{shown(job.get('lost_steps'))} steps lost"] if job.get("lost_steps") else [])
 
 
 def sparkline(losses: Sequence[tuple[int, float]], width: int, *, blocks: bool) -> str:
@@ -211,6 +221,9 @@ def _link(links: Sequence[Mapping[str, Any]]) -> str | None:
 
 def _ranks(job: Mapping[str, Any], width: int | None) -> _Panel:
     ranks = job.get("ranks") or ()
+    if is_plain(job):
+        who = [(rank.get("rank"), rank.get("node"), rank.get("pid")) for rank in ranks]
+        return _Panel("ranks", fitted(MONITORED_PLAIN, who, width) if who else [], head=1)
     total = sum(rank.get("grains") or 0 for rank in ranks)
     rows = [
         (
@@ -226,16 +239,27 @@ def _ranks(job: Mapping[str, Any], width: int | None) -> _Panel:
     return _Panel("ranks", fitted(MONITORED_RANKS, rows, width) if rows else [], head=1)
 
 
+def _steps(job: Mapping[str, Any], width: int | None) -> _Panel:
+    if is_plain(job):
+        told = "what its steps are made of only its script knows"
+        return _Panel("seconds a step", _folded(told, "dim", width))
+    rows = performance_rows(job.get("ranks") or ())
+    return _Panel("seconds a step", fitted(PERFORMANCE, rows, width) if rows else [], head=1)
+
+
 def _queue(scene: Scene, width: int | None) -> _Panel:
     waiting = [shown(job["id"]) for job in scene.jobs if job.get("state") == "queued"]
     return _Panel("queue", _folded(", ".join(waiting), "", width) if waiting else [])
 
 
-def _happened(title: str, events: Sequence[Mapping[str, Any]]) -> _Panel:
+def _happened(title: str, events: Sequence[Mapping[str, Any]], *, plain: bool) -> _Panel:
     lines: list[Line] = [
         [
             (_clock(event.get("time")) + "  ", "dim"),
-            (_told(event), _STYLES.get(str(event.get("kind")), "")),
+            (
+                _told({**event, "lost_steps": 0} if plain else event),
+                _STYLES.get(str(event.get("kind")), ""),
+            ),
         ]
         for event in events
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.cli.output import ENDED, in_order
+from elasticd.core.jobs.losses import Loss, LossCurve
 
 Event = Mapping[str, Any]
 
@@ -52,6 +53,7 @@ class Scene:
             "nodes": self.status.get("nodes") or [],
             "job": self.described(job),
             "queue": queue,
+            "losses": [list(each) for each in self.losses],
             "faults": list(self.faults),
             "events": list(self.events),
         }
@@ -64,7 +66,7 @@ class Recollection:
     job: str | None
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     faults: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_FAULTS))
-    losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MOST_LOSSES))
+    curve: LossCurve = field(default_factory=lambda: LossCurve(MOST_LOSSES))
 
     def happened(self, event: Event) -> None:
         """One event of the job."""
@@ -74,12 +76,20 @@ class Recollection:
 
     def looked(self, job: Mapping[str, Any]) -> None:
         """What ``status`` says of the job."""
-        step, loss = job.get("step"), job.get("loss")
-        if not isinstance(step, int) or not isinstance(loss, int | float):
-            return
-        while self.losses and self.losses[-1][0] >= step:  # it may have gone back
-            self.losses.pop()
-        self.losses.append((step, float(loss)))
+        step, loss, lost = job.get("step"), job.get("loss"), job.get("lost_steps")
+        if isinstance(step, int) and isinstance(loss, int | float):
+            self.curve.take(step, float(loss), lost if isinstance(lost, int) else None)
+
+    def remember(self, losses: Sequence[Loss]) -> None:
+        """What daemons have kept of the time before."""
+        for step, loss in losses:
+            self.curve.take(step, loss, 0)
+        self.curve.lost = None
+
+    @property
+    def losses(self) -> list[Loss]:
+        """By step."""
+        return self.curve.points
 
     def scene(self, status: Mapping[str, Any], logs: tuple[str, ...] = ()) -> Scene:
         """With that status."""

@@ -19,7 +19,8 @@ class JobFacts:
         course: of its events; None: there are none.
         checkpoints: the rows of ``checkpoints list --json``.
         silent: nodes whose checkpoints are not known, each with the reason.
-        curves: of files that the script wrote.
+        curves: of the loss that daemons kept, and of files that the script wrote.
+        ranks: with what their steps were made of, when that was told last.
         lacking: what could not be had, in sentences.
         version: of this elasticctl.
     """
@@ -31,5 +32,6 @@ class JobFacts:
     checkpoints: tuple[Mapping[str, Any], ...]
     silent: Mapping[str, str]
     curves: tuple[LoggedCurve, ...]
+    ranks: tuple[Mapping[str, Any], ...]
     lacking: tuple[str, ...]
     version: str

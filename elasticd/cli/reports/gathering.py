@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import elasticd
+from elasticd.cli.keptlosses import kept_losses
+from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.reports.chronicle import Chronicle, Reader
 from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.fields import maps, number
-from elasticd.cli.reports.losses import LoggedCurve, curve
+from elasticd.cli.reports.losses import LEAST_POINTS, LoggedCurve, curve, thinned
 from elasticd.client.client import Client
 from elasticd.core.words.requests import ListCheckpoints, OpenOutputs, ReadEvents, ShowStatus
 from elasticd.counting import counted
@@ -47,9 +50,14 @@ def gather(client: Client, job: JobId, now: float) -> JobFacts:
         stored = client.request(ListCheckpoints(job))
     except (OperationError, NoDaemonError) as error:
         lacking.append(f"Checkpoints: {error}")
+    plain = is_plain(found[0])  # what was kept of one are the losses of rounds, which are none
+    losses, ranks = ([], []) if plain else kept_losses(client, str(job))
     curves: list[LoggedCurve] = []
+    if len(losses) >= LEAST_POINTS:
+        finite = [(float(step), loss) for step, loss in losses if math.isfinite(loss)]
+        curves.append(LoggedCurve("loss by step, as the daemon kept it", tuple(thinned(finite))))
     try:
-        curves = _curves(client, job, lacking)
+        curves += _curves(client, job, lacking)
     except (OperationError, NoDaemonError, ProtocolError, OSError) as error:
         lacking.append(f"The files that the script wrote: {error}")
     silent = stored.get("silent")
@@ -61,6 +69,7 @@ def gather(client: Client, job: JobId, now: float) -> JobFacts:
         tuple(maps(stored, "checkpoints")),
         silent if isinstance(silent, dict) else {},
         tuple(curves),
+        tuple(ranks),
         tuple(lacking),
         elasticd.__version__,
     )

@@ -1,6 +1,6 @@
 """Curves from the files that a script has written with ``run.open``: steps, and figures by step.
 
-Daemons keep no losses. So what a script has logged itself is read: lines of JSON with ``step`` and
+What a script has logged itself is read beside what daemons keep: lines of JSON with ``step`` and
 ``loss``, or columns, by the names in a first line or else the first two.
 """
 

@@ -7,7 +7,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from elasticd.cli import plainjobs
 from elasticd.cli.output import shown_bytes
+from elasticd.cli.performance import told_parts
+from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.reports.chronicle import Chronicle, StretchKind
 from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.fields import maps, number, several, whole, words
@@ -26,7 +29,8 @@ from elasticd.cli.reports.paper import (
     in_words,
 )
 from elasticd.cli.screen import clean
-from elasticd.counting import counted
+from elasticd.counting import counted, lasting
+from elasticd.types import STEP_PARTS
 
 MOST_ROWS = 500
 """Of a table; how many more there are is said."""
@@ -35,13 +39,17 @@ _MOST_SETTINGS = 20_000
 
 
 def paper(facts: JobFacts) -> Paper:
-    """The report of a job."""
+    """The report of a job. Of a plain one nobody but its script knows the steps: what tells of
+    steps is left out."""
+    plain = is_plain(facts.job)
+    curves = _charts(facts) if plain else _curves(facts)
     chapters = [
         Chapter("State", _state(facts)),
-        Chapter("Curves", tuple(_curves(facts))),
-        Chapter("Where the time went", tuple(_time(facts.course))),
-        Chapter("Faults and recoveries", tuple(_faults(facts))),
-        Chapter("Checkpoints", tuple(_checkpoints(facts))),
+        *([Chapter("Curves", tuple(curves))] if facts.curves or not plain else []),
+        Chapter("Where the time went", tuple(_time(facts.course, plain=plain))),
+        *([] if plain else [Chapter("What a step was made of", (_parts(facts),))]),
+        Chapter("Faults and recoveries", tuple(_faults(facts, plain=plain))),
+        *([] if plain else [Chapter("Checkpoints", tuple(_checkpoints(facts)))]),
         Chapter("Nodes", (_nodes(facts),)),
         Chapter("Configuration", (_settings(facts.job),)),
     ]
@@ -58,26 +66,17 @@ def moment(seconds: float | None) -> str | None:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def lasting(seconds: float | None) -> str | None:
-    """How long something took."""
-    if seconds is None:
-        return None
-    if seconds < 60:
-        return f"{seconds:.2f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def _state(facts: JobFacts) -> tuple[Block, ...]:
     job, course = facts.job, facts.course
-    exact = job.get("exact")
+    exact, plain = job.get("exact"), is_plain(job)
     pairs: list[tuple[Cell, ...]] = [
         ("state", words(job, "state", 40)),
-        ("step", f"{whole(job, 'step') or 0} of {whole(job, 'steps')}"),
+        ("mode", plainjobs.MODE if plain else None),
+        ("begun anew", plainjobs.again(job) if plain else None),
+        ("step", f"{whole(job, 'step') or 0} of {whole(job, 'steps')}" if not plain else None),
         ("loss", number(job, "loss")),
         ("recoveries", whole(job, "recoveries")),
-        ("lost steps", whole(job, "lost_steps")),
+        ("lost steps", None if plain else whole(job, "lost_steps")),
         ("exact", None if exact is None else "yes" if exact else "no"),
         ("why not exact", words(job, "exact_reason") or None),
         ("digest", words(job, "digest", 200) or None),
@@ -89,7 +88,7 @@ def _state(facts: JobFacts) -> tuple[Block, ...]:
         first = "submitted" if course.whole else "first event that is kept"
         pairs.append((first, moment(course.begin)))
         pairs.append(("ended", moment(course.end) if course.ended else None))
-        share = goodput(course).share
+        share = None if plain else goodput(course).share
         pairs.append(("goodput", None if share is None else f"{share:.1%}"))
     pairs.append(("this report", f"{moment(facts.made)}, elasticctl {facts.version}"))
     blocks: list[Block] = [Sheet(("", ""), tuple(pair for pair in pairs if pair[1] is not None))]
@@ -98,14 +97,17 @@ def _state(facts: JobFacts) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _curves(facts: JobFacts) -> Iterable[Block]:
+def _charts(facts: JobFacts) -> Iterable[Block]:
     for each in facts.curves:
         yield Chart(each.name, "step", each.points, in_words(each.points, "step"))
+
+
+def _curves(facts: JobFacts) -> Iterable[Block]:
+    yield from _charts(facts)
     if not facts.curves:
         yield Note(
-            "No loss by step: daemons keep that of the last step only. A script that writes step"
-            " and loss to a file of run.open has it here, and so does a job with a [recipe]: its"
-            " losses.jsonl."
+            "No loss by step: the daemon that was asked has heard none. A script that writes step"
+            " and loss to a file of run.open has it here, too."
         )
     found = speeds(facts.course.marks) if facts.course is not None else []
     if facts.course is None or not found:
@@ -135,7 +137,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 
 
-def _time(course: Chronicle | None) -> Iterable[Block]:
+def _time(course: Chronicle | None, *, plain: bool) -> Iterable[Block]:
     if course is None:
         yield Note("No events are kept of this job.")
         return
@@ -143,6 +145,14 @@ def _time(course: Chronicle | None) -> Iterable[Block]:
     yield CourseChart(course.begin, course.stretches, course.faults, _told(course))
     if spent.turn <= 0:
         yield Note(f"It has not had its turn yet: {lasting(spent.waiting)} since it was submitted.")
+        return
+    if plain:
+        yield Note(
+            f"It had its turn for {lasting(spent.turn)}. Besides it waited"
+            f" {lasting(spent.waiting)} for that and for its first start, and was paused for"
+            f" {lasting(spent.paused)}. How much of it went into steps that count only its script"
+            " knows."
+        )
         return
     part = "unknown" if spent.share is None else f"{spent.share:.1%}"
     useful = lasting(spent.useful) or "nobody knows how much"
@@ -178,7 +188,7 @@ def _nothing_told(recoveries: int) -> str:
     return f"No event tells of a fault, or of a recovery that was finished; {begun} had begun."
 
 
-def _faults(facts: JobFacts) -> Iterable[Block]:
+def _faults(facts: JobFacts, *, plain: bool) -> Iterable[Block]:
     course = facts.course
     if course is None or not (course.faults or course.recoveries):
         yield Note(_nothing_told(whole(facts.job, "recoveries") or 0))
@@ -200,7 +210,10 @@ def _faults(facts: JobFacts) -> Iterable[Block]:
         (moment(each.time), each.rung, each.seconds, each.lost_steps, each.resume_step)
         for each in course.recoveries
     ]
-    if done:
+    if done and plain:
+        yield Note("Recoveries: the seconds run from the earliest evidence to a whole world.")
+        yield _sheet(("time", "seconds"), [(row[0], row[2]) for row in done])
+    elif done:
         yield Note("Recoveries: the seconds run from the earliest evidence to the next step.")
         yield _sheet(("time", "rung", "seconds", "lost steps", "from step"), done)
 
@@ -244,6 +257,18 @@ def _nodes(facts: JobFacts) -> Block:
         for node in facts.nodes
     ]
     return _sheet(("node", "state now", "elasticd", "chip", "memory", "rank now"), rows)
+
+
+def _parts(facts: JobFacts) -> Block:
+    rows: list[tuple[Cell, ...]] = []
+    for rank in facts.ranks:
+        if (told := told_parts(rank)) is not None:
+            each = [round(told[part], 4) if part in told else None for part in STEP_PARTS]
+            who = whole(rank, "rank"), words(rank, "node", 100)
+            rows.append((*who, *each, round(sum(told.values()), 4)))
+    if not rows:
+        return Note("Nobody has told it: it takes a few steps.")
+    return _sheet(("rank", "node", *STEP_PARTS, "seconds a step"), rows)
 
 
 def _settings(job: Mapping[str, Any]) -> Block:

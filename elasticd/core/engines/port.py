@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticd.core.words.children import FromReducer
 from elasticd.core.words.effects import ChildId
 from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
+from elasticd.core.words.reducers import FromReducer
 from elasticd.types import NodeId
 
 

@@ -15,16 +15,16 @@ from typing import assert_never
 from elasticd.core.context import Context
 from elasticd.core.engines.port import Broken
 from elasticd.core.engines.spares import SpareReducers
-from elasticd.core.words.children import (
+from elasticd.core.words.effects import ChildId, FormReducer
+from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
+from elasticd.core.words.records import World
+from elasticd.core.words.reducers import (
     FromReducer,
     ReducerBroken,
     ReducerFormed,
     ReducerHere,
     ReducerWarm,
 )
-from elasticd.core.words.effects import ChildId, FormReducer
-from elasticd.core.words.engines import EngineEvent, EngineToLeader, EngineToMember
-from elasticd.core.words.records import World
 from elasticd.core.words.ring import (
     Continue,
     ContinueReducer,
@@ -99,7 +99,9 @@ class RingMember:
         size, hosts = len(world.members), world.hosts
         seconds = self.ctx.timing.greet_seconds
         tag, how = world.generation, self.reduction
-        order = FormRing(tag, rank, size, hosts, how, self.secret, seconds, world.walks)
+        order = FormRing(
+            tag, rank, size, hosts, how, self.secret, seconds, world.walks, world.chains
+        )
         self.ctx.do(FormReducer(self.child, world, rank, order))
 
     def on_word(self, word: EngineToMember) -> None:

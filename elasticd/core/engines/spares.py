@@ -14,11 +14,12 @@ _LONGEST_PAUSE_SECONDS = 10.0
 @dataclass(frozen=True, slots=True)
 class Warm:
     """One that is ready: where it would listen, whether it can prove to know a secret, and whether
-    it can make exact sums along the ring."""
+    it can make exact sums along the ring, and fast ones."""
 
     host: str
     proves: bool = False
     walks: bool = False
+    chains: bool = False
 
 
 @dataclass(slots=True)

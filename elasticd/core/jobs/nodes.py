@@ -14,7 +14,7 @@ from elasticd.core.words.limits import in_parts
 from elasticd.core.words.records import NodeRecord
 from elasticd.core.words.requests import Failed, NodeChanged, Outcome
 from elasticd.core.words.tables import Nodes, NodesKept
-from elasticd.types import NodeId
+from elasticd.types import NodeId, NodeRole
 
 
 @dataclass(slots=True)
@@ -25,6 +25,31 @@ class Asked:
     node: NodeId
     missing: set[NodeId]
     body: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDuties:
+    """Which nodes are not like the others: what they do less, and who is about to go."""
+
+    stores: frozenset[NodeId] = frozenset()
+    """They hold copies."""
+    witnesses: frozenset[NodeId] = frozenset()
+    """They hold nothing of any job."""
+    leaving: frozenset[NodeId] = frozenset()
+    """They are drained, or about to stop: others are to hold what they hold."""
+
+    @property
+    def idle(self) -> frozenset[NodeId]:
+        """On these no job ever runs."""
+        return self.stores | self.witnesses
+
+    @property
+    def unwanted(self) -> frozenset[NodeId]:
+        """On these no job is to run."""
+        return self.leaving | self.idle
+
+
+ALL_ALIKE = NodeDuties()
 
 
 @dataclass(slots=True)
@@ -40,15 +65,25 @@ class NodeTable:
     asked: list[Asked] = field(default_factory=list)
     departing: set[NodeId] = field(default_factory=set)
     """Nodes whose daemons are about to be stopped."""
+    _standing: NodeDuties | None = field(default=None, init=False)
+    """As the records say, until they change: it is asked for behind each event."""
+
+    def begins(self) -> None:
+        """Before anything else this node says what it does, if that isn't known of it."""
+        known = self.records.get(self.ctx.me, NodeRecord(self.ctx.me))
+        if known.role != self.ctx.station.role:
+            self.update(known)
 
     def depart(self, node: NodeId) -> None:
         """Its daemon is about to be stopped."""
         self.departing.add(node)
+        self._standing = None
 
     def follow(self, members: Sequence[NodeId], reborn: Sequence[NodeId]) -> None:
         """A new view: whose daemon was started again does not depart any more. Its members are
         remembered, also over a restart of ours."""
         self.departing &= {self.ctx.me, *members} - set(reborn)
+        self._standing = None
         for node in members:
             record = self.records.get(node)
             if record is None:
@@ -58,13 +93,28 @@ class NodeTable:
 
     def unwanted(self) -> frozenset[NodeId]:
         """Nodes that no job is to run on."""
-        return frozenset(n for n, record in self.records.items() if record.draining) | frozenset(
-            self.departing
-        )
+        return self.standing().unwanted
+
+    def standing(self) -> NodeDuties:
+        """Who trains nothing, and who is about to go."""
+        if self._standing is None:
+            roles = {node: record.role for node, record in self.records.items()}
+            draining = (node for node, record in self.records.items() if record.draining)
+            self._standing = NodeDuties(
+                frozenset(node for node, role in roles.items() if role == "store"),
+                frozenset(node for node, role in roles.items() if role == "witness"),
+                frozenset(draining) | self.departing,
+            )
+        return self._standing
+
+    def role_of(self, node: NodeId) -> NodeRole:
+        """What a node does; as long as it has said nothing, it trains."""
+        record = self.records.get(node)
+        return "train" if record is None else record.role
 
     def away(self, nodes: Iterable[NodeId]) -> frozenset[NodeId]:
-        """Which of these are not in the view and may come back."""
-        return frozenset({*nodes} - {*self.members()} - self.gone)
+        """Which of these are not in the view and may come back to train."""
+        return frozenset({*nodes} - {*self.members()} - self.gone - self.standing().idle)
 
     @property
     def gone(self) -> frozenset[NodeId]:
@@ -153,8 +203,12 @@ class NodeTable:
         """Merge a record into the table; keep it and tell the others if that is news."""
         known = self.records.get(record.node)
         merged = record if known is None else known.merged(record)
+        if record.node == self.ctx.me and merged.role != self.ctx.station.role:
+            # Whoever says otherwise knows of an earlier run of ours.
+            merged = merged.doing(self.ctx.station.role)
         if merged != known:
             self.records[record.node] = merged
+            self._standing = None
             self.ctx.persist("node", merged)
             if merged == NodeRecord(merged.node):
                 return  # nobody wants anything of it, and new members are told of all nodes

@@ -34,6 +34,7 @@ def job_status(
         "exact": spec.world.reduction == "exact" and not record.inexact,
         "exact_reason": FAST if spec.world.reduction != "exact" else record.inexact or None,
         "bytes_per_step": 0,
+        "fast_bytes_per_step": 0,
         "digest": None,
         "digest_step": None,
         "ranks": [],
@@ -52,16 +53,19 @@ def job_status(
     if record.state == "queued":
         fields["reason"] = "; ".join(text for text in (waits, record.reason) if text) or None
     if record.paused and not record.ended:
-        fields |= _paused(record)
+        fields |= _paused(record, plain=spec.plain is not None)
     if record.ended:
         fields["step"] = max(fields["step"], record.step)
     if record.state in ("queued", "finished"):
         fields["step"] = record.step  # our summary may be of a side that went on beyond the end
     if record.state == "finished":
         fields |= {"digest": record.digest, "digest_step": record.step}
+    if spec.plain is not None:
+        fields |= _plain(fields)
     return {
         "id": record.id,
         "name": spec.job.name,
+        "mode": spec.job.mode,
         "state": "running",
         "reason": None,
         "steps": spec.train.steps,
@@ -77,10 +81,34 @@ def job_status(
     }
 
 
+_OF_STEPS = ("step", "grains", "grain_seconds", "active_bytes", "cached_bytes", "peak_bytes")
+"""What a rank of a plain job tells of the rounds, and of the process in which it makes them."""
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Its script makes its own steps: those of the library, rounds of news between its ranks, are
+    nobody's business, and no bits are promised."""
+    nothing = dict.fromkeys(("loss", "exact", "exact_reason", "digest", "digest_step"))
+    none = dict.fromkeys(
+        ("step", "steps", "lost_steps", "bytes_per_step", "fast_bytes_per_step"), 0
+    )
+    ranks = [{**r, **{key: 0 for key in _OF_STEPS if key in r}} for r in fields["ranks"]]
+    return {
+        **nothing,
+        **none,
+        "steps_per_second": 0.0,
+        "restarts": fields.get("restarts", 0),
+        "script_seconds": fields.get("script_seconds", 0.0) if ranks else 0.0,
+        "ranks": [{**rank, "seconds": {}} if "seconds" in rank else rank for rank in ranks],
+    }
+
+
 def job_settings(record: JobRecord) -> dict[str, Any]:
     """What the job's job.toml says, for people: of its variables the names only."""
     spec = JobSpec.from_dict(record.spec).to_dict()
     spec["job"]["env"] = sorted(spec["job"].get("env") or ())
+    if record.passed:
+        spec["job"]["pass_env"] = list(record.passed)
     try:
         return with_recipe(spec, record)
     except ValueError:
@@ -99,9 +127,11 @@ def with_recipe(spec: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
     return {**spec, "job": job, "recipe": json.loads(record.recipe)}
 
 
-def _paused(record: JobRecord) -> dict[str, Any]:
+def _paused(record: JobRecord, *, plain: bool) -> dict[str, Any]:
     if record.state == "queued":
         return {"state": "paused", "reason": "paused by the user"}
+    if plain:
+        return {"reason": "it is to be paused: its script is ended on every rank"}
     return {"reason": "it is to be paused, at a step that every member commits and stores"}
 
 

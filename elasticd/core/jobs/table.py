@@ -25,7 +25,7 @@ TOLD_AT_ONCE = 64
 """Of the ended jobs that a node lacks; it is told of more when it has taken these in."""
 ACCOUNT = (
     "generation", "loss", "recoveries", "lost_steps", "exact", "exact_reason", "bytes_per_step",
-    "digest", "digest_step", "quarantined",
+    "fast_bytes_per_step", "digest", "digest_step", "quarantined", "restarts",
 )  # fmt: skip
 """Of a summary: what is kept of a job that ended."""
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
@@ -61,6 +61,8 @@ class JobTable:
     lacking: dict[NodeId, list[JobId]] = field(init=False, default_factory=dict)
     """Of which ended jobs each node has asked to be told, the next one last; the very last is one
     that it was told and has not taken in yet."""
+    heard: set[JobId] = field(init=False, default_factory=set)
+    """Jobs of which this daemon has heard from another node, or from an operator."""
 
     def __post_init__(self) -> None:
         self.records = {job: record.bounded() for job, record in self.records.items()}
@@ -74,6 +76,7 @@ class JobTable:
     def submit(self, request: int, record: JobRecord) -> None:
         """Take a job; one that is known was submitted before, and its answer may have been lost."""
         if record.id not in self.records:
+            self.heard.add(record.id)
             self.update(record)
             name = record.spec["job"]["name"]
             text, said = f"{record.id} was submitted", dict[str, Any](name=name)
@@ -200,6 +203,7 @@ class JobTable:
         news = self._news(told.records)
         if news and not told.asked:
             self._spread(news)
+        self._meet(told.records)
         # Who tells of a job keeps it: its own answer to us may have been lost.
         kept = tuple(record.id for record in told.records)
         self.on_kept(node, kept)
@@ -207,6 +211,14 @@ class JobTable:
         # It may not have heard of an end that is too old to be told unasked.
         mine = [self.records[r.id] for r in told.records if not r.ended]
         self._tell(node, [record for record in mine if record.ended])
+
+    def _meet(self, records: Iterable[JobRecord]) -> None:
+        """Jobs of which others tell for the first time since the daemon was started: its journal
+        may have lost that they go on without this node, as :meth:`begins` knows it otherwise."""
+        new = [r.id for r in records if not r.ended and r.id not in self.heard]
+        self.heard.update(new)
+        for job in new:
+            self.update(_retried(self.records[job], [self.ctx.me]))
 
     def _tell(self, node: NodeId, records: Sequence[JobRecord]) -> None:
         for part in in_parts(records):
@@ -298,6 +310,7 @@ class JobTable:
     def _file(self, record: JobRecord) -> None:
         if record.ended:
             self.live.pop(record.id, None)
+            self.heard.discard(record.id)
             self.ended.keep(record)
             self.ctx.over(record.id)
         else:

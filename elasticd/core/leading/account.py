@@ -96,6 +96,13 @@ class Account:
             self.recovery.counted = True
             self.recoveries += 1
 
+    def given_up(self) -> None:
+        """The job ends. What broke last, for which no world was planned, was never recovered
+        from."""
+        if self.recovery is not None and self.recovery.counted and self.recovery.rung is None:
+            self.recovery.counted = False
+            self.recoveries -= 1
+
     @property
     def tired(self) -> int:
         """By how many fruitless recoveries the limit is exceeded, if it has not rested since the

@@ -48,7 +48,8 @@ class Balance:
                 )
                 return [n for n in world.members if n != found.node]
         left = world.ends_at(self.spec.train.steps) - committed
-        move = self.speeds.judge(world.members, grains, world.shares, left)
+        walks = world.walks and self.spec.world.reduction == "exact"
+        move = self.speeds.judge(world.members, grains, world.shares, left, walks=walks)
         if move is None or not warm:
             return []
         counts = {

@@ -10,11 +10,12 @@ began. Only checkpoints of the line that is trained now count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.saving import telling
 from elasticd.core.saving.checkpoint import Checkpoint, Key
 from elasticd.core.saving.descent import Descent, Reports
@@ -136,9 +137,9 @@ class Checkpoints:
         """What fails together with ``node``, if that is known."""
         self.replicas.locate(node, domain)
 
-    def drain(self, nodes: frozenset[NodeId]) -> None:
-        """These may be switched off: others are to have copies."""
-        self.replicas.drain(nodes)
+    def place(self, standing: NodeDuties) -> None:
+        """Some nodes are to have copies rather than others, some none."""
+        self.replicas.place(standing)
 
     # --- what is heard ----------------------------------------------------------------------------
 
@@ -190,8 +191,15 @@ class Checkpoints:
             shelf.bound()
         return shelf.open.get(key)
 
-    def on_shards(self, node: NodeId, written: ShardsWritten, majority: bool = True) -> None:
-        """``majority``: where writers differ, most of them decide; else nothing is decided."""
+    def on_shards(
+        self,
+        node: NodeId,
+        written: ShardsWritten,
+        majority: bool = True,
+        excused: Callable[[Mapping[NodeId, str]], bool] = lambda models: False,
+    ) -> None:
+        """``majority``: where writers differ, most of them decide; else nothing is decided.
+        ``excused``: whether writers of these models differ though none computes wrongly."""
         checkpoint = self._checkpoint(written)
         if checkpoint is None:
             return
@@ -202,7 +210,8 @@ class Checkpoints:
             checkpoint = self.shelf.begin(checkpoint.key, written.generation, self.ctx.now)
         differ = self._take(checkpoint, node, written)
         # What the script itself makes otherwise on each rank is told of when all have spoken.
-        for index in differ if checkpoint.said.unlike is None else ():
+        told = checkpoint.said.unlike is None and not (differ and excused(checkpoint.said.models))
+        for index in differ if told else ():
             telling.diverged(self.ctx, self.job, checkpoint, node, index, self.descent.world)
         odd = checkpoint.said.outvoted()
         if odd and majority:

@@ -193,7 +193,7 @@ def _apart(at: Situation, start: Start, mismatch: str) -> Apart | Fail:
     before = at.world.members if at.world is not None else ()
     trained = [n for n in keep if n in before] or keep
     prints = at.roster.prints(at.roster.statuses)
-    guess = len(prints) > 2 or mismatch.startswith("grain0 ")
+    guess = len(prints) > 2 or mismatch.startswith(("grain0 ", "data/"))
     if not trained and guess and not fitness.agree(prints):
         return Fail(mismatch)
     odd = at.roster.odd(prints, trained)

@@ -28,6 +28,8 @@ class Course:
     last: int = -1
     """The step with which the next world ends, whatever breaks before it is made; -1: none is
     named."""
+    restarts: int = 0
+    """So often a plain job's script was begun anew, as far as its ranks have told."""
     released: set[NodeId] = field(default_factory=set)
     """Members that may leave their loop: all steps are done and stored."""
 
@@ -113,6 +115,8 @@ class Course:
         self.patience.saw(node, progress, now)
         if progress.loss is not None and progress.step >= self.loss_step:
             self.loss, self.loss_step = progress.loss, progress.step
+        if isinstance(told := progress.metrics.get("restarts"), int | float):
+            self.restarts = max(self.restarts, int(told))
         further = progress.committed > self.committed
         self.committed = max(self.committed, progress.committed)
         return further

@@ -5,11 +5,12 @@ On a node that does not lead there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.table import ACCOUNT, JobTable
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.phases.moves import Outcome, Rest
@@ -23,10 +24,7 @@ from elasticd.types import JobId, NodeId
 class Drivers:
     ctx: Context
     jobs: JobTable
-    unwanted: Callable[[], frozenset[NodeId]]
-    """Nodes that no job is to run on."""
-    away: Callable[[Iterable[NodeId]], frozenset[NodeId]]
-    """Which nodes of these are not in the view and may come back."""
+    nodes: NodeTable
     by_job: dict[JobId, Driver] = field(default_factory=dict)
     turns: Turns = field(init=False)
 
@@ -36,7 +34,7 @@ class Drivers:
 
     def schedule(self, view: View) -> None:
         """Run the first job of the queue that can run, if none does."""
-        nodes, waiting = NodesThere(view.members, self.unwanted()), self.jobs.runnable()
+        nodes, waiting = self._there(view.members), self.jobs.runnable()
         running = [record for record in self.jobs.queue() if record.state == "running"]
         for other in running[1:]:  # two sides of a cut had come to different turns
             self._put_back(other, f"it yielded its turn to {running[0].id}")
@@ -60,11 +58,15 @@ class Drivers:
         """Behind whom a queued job waits, and for which nodes."""
         if record.state != "queued":
             return ""
-        return waits_for(record, self.jobs.queue(), NodesThere(members, self.unwanted()))
+        return waits_for(record, self.jobs.queue(), self._there(members))
 
     def obstacle(self, record: JobRecord, members: Sequence[NodeId]) -> str:
         """Why a job can't run on these nodes, or nothing."""
-        return obstacle(record, NodesThere(members, self.unwanted()))
+        return obstacle(record, self._there(members))
+
+    def _there(self, members: Sequence[NodeId]) -> NodesThere:
+        standing = self.nodes.standing()
+        return NodesThere(members, standing.unwanted, standing.idle)
 
     def _put_back(self, record: JobRecord, why: str) -> None:
         """Its trainers end; it goes on from its newest checkpoint when its turn comes again."""
@@ -105,7 +107,8 @@ class Drivers:
 
     def _want(self, job: JobId) -> None:
         record = self.jobs.records[job]
-        self.by_job[job].want(record, self.unwanted(), self.away({*record.offered, *record.served}))
+        away = self.nodes.away({*record.offered, *record.served})
+        self.by_job[job].want(record, away, self.nodes.standing())
 
     def keep_records(self) -> None:
         """What the drivers decided goes into the jobs' records."""
@@ -134,11 +137,11 @@ class Drivers:
             case Outcome(state, reason):
                 self._over(job, driver, state, reason)
             case Rest() as rest:
-                self._rest(job, rest)
+                self._rest(job, driver, rest)
             case _:
                 assert_never(driver.end)
 
-    def _rest(self, job: JobId, rest: Rest) -> None:
+    def _rest(self, job: JobId, driver: Driver, rest: Rest) -> None:
         """A job that was paused has come to rest; the next one of the queue may run."""
         record = self.jobs.records[job]
         if record.state == "running":
@@ -149,6 +152,8 @@ class Drivers:
                 )
             )  # fmt: skip
             text = f"it rests at step {rest.step}, which is stored"
+            if driver.plain:
+                text = "it rests: its script was ended, and begins anew when it is resumed"
             self.ctx.emit("job_paused", text, job, step=rest.step)
 
     def _over(self, job: JobId, driver: Driver, state: JobState, reason: str) -> None:
@@ -166,8 +171,11 @@ class Drivers:
             text = f"all {step} steps are done" if step != 1 else "its one step is done"
             if world is not None and world.last >= 0:
                 text = f"it is done with step {step}, as its script asked"
+            if driver.plain:
+                text = "every rank's script has exited with 0"
             self.ctx.emit("job_finished", text, job, generation, steps=step, digest=digest)
         else:
+            driver.office.account.given_up()
             self.ctx.emit("job_failed", reason, job, generation)
 
     def _keep_account(self, job: JobId, driver: Driver) -> None:
@@ -177,7 +185,7 @@ class Drivers:
             return  # another side has finished it: its step counts, and our course is not the job's
         if record.account and driver.committed <= record.step:
             return  # who cancelled it knew as much: we may lead only since then
-        account = {key: summary[key] for key in ACCOUNT}
+        account = {key: summary[key] for key in ACCOUNT if key in summary}
         step = max(record.step, driver.committed)
         self.jobs.update(replace(record, step=step, account=account))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from elasticd.core.context import Context
 from elasticd.core.leading.proofs import Proofs
@@ -13,6 +14,9 @@ from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.types import JobId, NodeId
 
 Probes = list[tuple[NodeId, ProbeDigests]]
+Computed = Literal["gradients", "updates"]
+Between = tuple[tuple[NodeId, str], tuple[NodeId, str]]
+"""Two nodes, each with its chip."""
 
 
 _GRADIENTS = "gradients differ between"
@@ -39,6 +43,8 @@ class Exactness:
     """Why; the node writes it into the job's record."""
     samples: dict[int, tuple[NodeId, str]] = field(default_factory=dict)
     """Per position of the data who told first what is there; of the newest positions only."""
+    parted: bool = False
+    """Members were seen to compute different bits, after it was lost for something else."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
     proofs: Proofs = field(init=False)
@@ -59,9 +65,9 @@ class Exactness:
 
     @property
     def apart(self) -> bool:
-        """Whether members compute different bits, as their probes say: then states may differ
-        though nobody computes wrongly."""
-        return any(word in self.lost for word in _PROBED)
+        """Whether members compute different bits, as their probes or their chips say: then states
+        may differ though nobody computes wrongly."""
+        return self.parted or any(word in self.lost for word in _PROBED)
 
     @property
     def reason(self) -> str:
@@ -82,6 +88,12 @@ class Exactness:
         self.lost = why
         if not self.fast:
             self.ctx.emit("exact_lost", why, self.job)
+
+    def part(self, what: Computed, between: Between) -> None:
+        """Members compute different bits, and that is their chips' doing."""
+        named = " and ".join(f"{node} ({chip})" for node, chip in between)
+        self.lose(f"{_GRADIENTS if what == 'gradients' else _UPDATES} {named}")
+        self.parted = True
 
     def adopt(self, world: World) -> None:
         """What an earlier leader knew, if its job's record doesn't tell."""
@@ -110,6 +122,7 @@ class Exactness:
         same, reason = (False, FAST) if self.fast else verdict(fresh)
         if not same:
             self.lose(reason)
+            self.parted = self.parted or any(word in reason for word in _PROBED)
         if self.forbids:
             return
         for node, _ in fresh:
@@ -122,9 +135,10 @@ class Exactness:
         if len(self.samples) > _POSITIONS:
             del self.samples[min(self.samples)]
         if digest != told.digest:
+            name = f", {told.name}," if told.name else ""
             self.lose(
-                f"the sample at position {told.position} of the data (step {told.step}) is another "
-                f"on {node} than on {first}: data= must give every node the same samples"
+                f"the sample at position {told.position} of the data (step {told.step}){name} is "
+                f"another on {node} than on {first}: data= must give every node the same samples"
             )
 
 

@@ -24,7 +24,7 @@ class Fitness:
     job: JobId
     entries: Entries
     served: frozenset[NodeId] = frozenset()
-    """Where it runs: all that were ever members of a world of it."""
+    """Where it runs: all on which its script is known to have come to its ``Run``."""
     since: dict[NodeId, tuple[int, float]] = field(default_factory=dict)
     """Who is left out: in which turn, and since when we know it."""
     failing_since: float = inf
@@ -40,7 +40,7 @@ class Fitness:
         return fitness.turn_of(self.entries, node)
 
     def serve(self, nodes: Iterable[NodeId]) -> None:
-        """These are in a world."""
+        """Its script has come to its ``Run`` on these."""
         self.served = self.served.union(nodes)
 
     def recall(self, record: JobRecord) -> None:

@@ -42,6 +42,11 @@ class Newcomer:
     tries: int = 0
     rounds: int = 0
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether members keep a state or gradients for it."""
+        return self.stage in ("lent", "fetching", "follows")
+
 
 @dataclass(slots=True)
 class Growth:
@@ -93,11 +98,12 @@ class Growth:
             return []
         for gone in [n for n in self.newcomers if n not in candidates]:
             del self.newcomers[gone]
-        if not candidates:
-            self._let_go(log=False)
-            return []
         for node in candidates:
             self.newcomers.setdefault(node, Newcomer(since=self.ctx.now))
+        if not any(each.is_prepared for each in self.all()):
+            self._let_go(log=bool(candidates))
+        if not candidates:
+            return []
         if self.plain_reason:
             return list(candidates)
         newest = max(p.step for p in progress.values())

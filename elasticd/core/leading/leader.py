@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties
 from elasticd.core.leading import poison, summary
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.evidence import of_lost
@@ -77,6 +78,11 @@ class Driver:
         return self.office.world
 
     @property
+    def plain(self) -> bool:
+        """A script with a group of its own: its steps here are rounds of news."""
+        return self.office.spec.plain is not None
+
+    @property
     def committed(self) -> int:
         """The last step that every member has applied."""
         return self.office.course.committed
@@ -95,9 +101,11 @@ class Driver:
         """Into which grains a global batch is cut in ``world``."""
         return self.office.relief.cut(world.relief)
 
-    def want(self, record: JobRecord, unwanted: frozenset[NodeId], away: frozenset[NodeId]) -> None:
-        """What operators want of the job, and the nodes that no job is to run on."""
-        self.office.wishes.want(record, unwanted, away)
+    def want(
+        self, record: JobRecord, away: frozenset[NodeId], standing: NodeDuties = ALL_ALIKE
+    ) -> None:
+        """What operators want of the job, who is away, and what nodes do less than others."""
+        self.office.wishes.want(record, away, standing)
 
     def relieved(self, record: JobRecord) -> JobRecord:
         """The record with what is given up for want of memory."""
@@ -238,7 +246,8 @@ class Driver:
         match message:
             case ShardsWritten():
                 majority = not self.office.restores
-                self.office.checkpoints.on_shards(node, message, majority)
+                excused = self.office.may_be_apart
+                self.office.checkpoints.on_shards(node, message, majority, excused)
                 if (told := message.own()) is not None:
                     self.stage.compare(node, told)
             case ShardsFailed():

@@ -46,9 +46,11 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
     office.account.planned(rung, point.step, lost)
     before = office.relief.cut(last.relief) if last is not None else cut
     resume, caller = seating.resume, seating.caller
+    held = [plan.holdings[node] for node in resume.members]
     kept = planning.shares_kept(last, resume, before, cut)
-    weights = office.balance.speeds.weights(resume.members)
-    usual = planning.deal(cut, kept, resume.members, weights)
+    speeds = office.balance.speeds
+    weights = speeds.weights(resume.members)
+    usual = planning.deal(cut, kept, resume.members, weights, speeds.settled_wire)
     deal = poison.deal(office, cut, resume, usual)
     count = office.checkpoints.survey.cut_of(point)
     return World(
@@ -84,7 +86,9 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         calls=seating.calls,
         alone=deal.alone,
         distrusted=office.trust.rollback,
-        walks=len(resume.members) > 1 and all(plan.holdings[n].walks for n in resume.members),
+        walks=len(held) > 1 and all(each.walks for each in held),
+        chains=len(held) > 1 and all(each.chains for each in held),
+        stores=last is not None and last.generation <= office.trust.apart,
     )
 
 
@@ -123,6 +127,8 @@ def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:
-    """Who writes which shard, if any member's failure domain is known."""
-    domains = office.roster.domains(members)
-    return placement(domains, office.spec.checkpoint.replicas) if any(domains) else ()
+    """Who writes which shard, if any member's failure domain is known, or stores are there, which
+    copy what the members need not write twice."""
+    domains, copies = office.roster.domains(members), office.checkpoints.replicas.written(members)
+    usual = copies == office.spec.checkpoint.replicas and not any(domains)
+    return () if usual else placement(domains, copies)

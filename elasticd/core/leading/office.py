@@ -5,6 +5,7 @@ Rebuilt from what the members report whenever a leader is elected; nothing here 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.checkpoints.manifest import Manifest
@@ -14,7 +15,7 @@ from elasticd.core.leading.balance import Balance
 from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.course import Course
-from elasticd.core.leading.exactness import Exactness
+from elasticd.core.leading.exactness import Computed, Exactness
 from elasticd.core.leading.fitness import Fitness
 from elasticd.core.leading.growth import Growth
 from elasticd.core.leading.halting import Halting
@@ -27,6 +28,8 @@ from elasticd.core.leading.trust import Trust
 from elasticd.core.leading.wishes import Wishes
 from elasticd.core.words.records import JobRecord, View, World, relief_of
 from elasticd.core.words.worlds import MemberStatus, Progress
+from elasticd.recovery import divergence
+from elasticd.recovery.speed import MemberPace
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId
 
@@ -130,6 +133,26 @@ class Office:
         compute rightly, the majority's state is as good as any that all had."""
         return self.spec.recovery.on_divergence == "restore" and not self.exactness.apart
 
+    def parted_by_chips(self, what: Computed, digests: Mapping[NodeId, str]) -> bool:
+        """Whether members have come to different ``digests`` because their chips compute other
+        bits: then nobody is to blame, and the job is exact no more."""
+        chips = self.roster.chips(digests)
+        pair = divergence.by_chip(digests, chips)
+        if pair is not None:
+            one, other = ((node, chips[node]) for node in pair)
+            self.exactness.part(what, (one, other))
+        return pair is not None
+
+    def are_apart(self, digests: Mapping[NodeId, str]) -> bool:
+        """Whether states have these ``digests`` though nobody computes wrongly."""
+        return self.exactness.apart or self.parted_by_chips("updates", digests)
+
+    def may_be_apart(self, digests: Mapping[NodeId, str]) -> bool:
+        """As far as these few tell, of members whose chips are not all the same."""
+        members = self.world.members if self.world is not None else ()
+        known = {*self.roster.chips(members).values()} - {""}
+        return self.are_apart(digests) or len(known) > 1
+
     def silent(self, since: float) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""
         waits = self.ctx.now - since < self.ctx.timing.holding_seconds
@@ -139,7 +162,8 @@ class Office:
         """Whether too few members are there, or too few trainers after a while of waiting."""
         able = self.roster.trainers("active", "finished", "ready", "starting")
         waited = self.ctx.now - since > self.ctx.timing.holding_seconds
-        return len(self.view.members) < self.least or (len(able) < self.least and waited)
+        there = {*self.view.members} - self.wishes.standing.idle
+        return len(there) < self.least or (len(able) < self.least and waited)
 
     def somebody_leaves(self) -> bool:
         """Whether a member of the world has left its loop, or still can."""
@@ -186,7 +210,8 @@ class Office:
 
     def saw(self, node: NodeId, progress: Progress) -> bool:
         """A member's progress in the last world; whether another step is committed."""
-        self.balance.speeds.saw(node, progress.grain_seconds, progress.update_seconds)
+        pace = MemberPace(progress.grain_seconds, progress.update_seconds, progress.reduce_seconds)
+        self.balance.speeds.saw(node, pace)
         further = self.course.saw(node, progress, self.ctx.now)
         if further:
             self.trust.ladder.passed(self.course.committed)
@@ -199,7 +224,7 @@ class Office:
 
     def advance(self) -> bool:
         """Go on with the checkpoints; whether another one is the newest now."""
-        self.checkpoints.drain(self.wishes.unwanted)
+        self.checkpoints.place(self.wishes.standing)
         self.checkpoints.advance()
         return self.checkpoints.news()
 

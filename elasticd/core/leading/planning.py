@@ -325,8 +325,9 @@ def deal(
     kept: Mapping[NodeId, tuple[Range, ...]],
     members: tuple[NodeId, ...],
     seconds: tuple[float, ...],
+    wire_seconds: float = 0.0,
 ) -> tuple[regroup.Shares, regroup.Shares]:
     """The shares of the first step and of all later ones."""
     now = regroup.reshare(cut.grains, kept, members, seconds)
     regroup.check_shares(cut.grains, now)
-    return now, regroup.shares(cut.grains, len(members), seconds)
+    return now, regroup.shares(cut.grains, len(members), seconds, wire_seconds)

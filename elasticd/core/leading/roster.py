@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +19,7 @@ LEFT = ("released", "done")
 """Phases of trainers that have left the loop, or were told to."""
 
 
+_NUMBER = re.compile(r"([0-9]+)")
 _SAMPLES_CURE = (
     ". These are the first samples: sort what is listed from folders and sets, give every node the "
     "same files, and draw random numbers from the global generators, which are seeded alike"
@@ -98,10 +100,11 @@ class Roster:
         """Members that have not said yet how they are."""
         return [n for n in self.view.members if n not in self.statuses]
 
-    def hopeless(self) -> bool:
-        """Whether no member will ever have a trainer."""
-        statuses = [self.statuses.get(n) for n in self.view.members]
-        return all(s is not None and s.hopeless for s in statuses)
+    def hopeless(self, idle: frozenset[NodeId] = frozenset()) -> bool:
+        """Whether no member will ever have a trainer. Who only has ``idle`` members, which never
+        train, knows nothing of the others."""
+        statuses = [self.statuses.get(n) for n in self.view.members if n not in idle]
+        return bool(statuses) and all(s is not None and s.hopeless for s in statuses)
 
     def troubles(self) -> str:
         """What keeps members from having a trainer, to be appended to a sentence."""
@@ -123,6 +126,10 @@ class Roster:
     def domains(self, nodes: Iterable[NodeId]) -> list[str]:
         """The failure domain of each of ``nodes``; empty where it is not known."""
         return [s.domain if (s := self.statuses.get(n)) is not None else "" for n in nodes]
+
+    def chips(self, nodes: Iterable[NodeId]) -> dict[NodeId, str]:
+        """What each of ``nodes`` computes with; empty where it is not known."""
+        return {n: s.chip if (s := self.statuses.get(n)) is not None else "" for n in nodes}
 
     # --- worlds -----------------------------------------------------------------------------------
 
@@ -206,7 +213,7 @@ class Roster:
 def _differ(prints: Mapping[NodeId, Mapping[str, str]], first: NodeId, node: NodeId) -> str:
     """The first difference between two fingerprints, or nothing."""
     one, own = prints[first], prints[node]
-    for key in sorted(own.keys() | one.keys()):
+    for key in sorted(own.keys() | one.keys(), key=_in_order):
         theirs, mine = one.get(key, "missing"), own.get(key, "missing")
         if mine != theirs:
             cure = _SAMPLES_CURE if key == "grain0" else ""
@@ -215,3 +222,8 @@ def _differ(prints: Mapping[NodeId, Mapping[str, str]], first: NodeId, node: Nod
                 f"every rank must build the same model and data{cure}"
             )
     return ""
+
+
+def _in_order(name: str) -> list[str | int]:
+    """Line 9 before line 10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(_NUMBER.split(name))]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.stepparts import step_seconds
 from elasticd.core.words.limits import clipped
 from elasticd.core.words.records import World
 from elasticd.counting import counted
@@ -60,7 +61,6 @@ def fields(office: Office, state: str, why: str) -> dict[str, Any]:
     """What members keep to show. ``why``: what it waits for, if it does not train."""
     course, newest, world = office.course, office.newest, office.world
     speeds = [p.steps_per_second for p in course.progress.values() if p.steps_per_second > 0]
-    traffic = [p.metrics.get("bytes_per_step", 0) for p in course.progress.values()]
     stored = newest if course.committed else None
     return {
         "state": state,
@@ -73,11 +73,28 @@ def fields(office: Office, state: str, why: str) -> dict[str, Any]:
         "lost_steps": office.account.lost_steps,
         "exact": not office.exactness.reason,
         "exact_reason": office.exactness.reason or None,
-        "bytes_per_step": max(traffic, default=0),
+        "bytes_per_step": _most(office, "bytes_per_step"),
+        "fast_bytes_per_step": _most(office, "fast_bytes_per_step"),
         "digest": stored.digest if stored is not None else None,
         "digest_step": stored.step if stored is not None else None,
         "quarantined": list(office.trust.quarantined),
+        **_of_script(office),
     }
+
+
+def _of_script(office: Office) -> dict[str, Any]:
+    """Of a plain job: how its script is."""
+    if office.spec.plain is None:
+        return {}
+    return {
+        "restarts": office.course.restarts,
+        "script_seconds": round(_most(office, "script_seconds"), 1),
+    }
+
+
+def _most(office: Office, metric: str) -> int:
+    """What the member tells that tells the most."""
+    return max((p.metrics.get(metric, 0) for p in office.course.progress.values()), default=0)
 
 
 def reason(office: Office, why: str, *, trains: bool) -> str:
@@ -93,8 +110,11 @@ def ranks(office: Office, world: World) -> list[dict[str, Any]]:
     """One entry per rank of ``status --json``."""
     course = office.course
     dealt = world.shares_now if course.committed <= world.step else world.shares
+    told = [course.progress.get(node) for node in world.members]
+    spent = step_seconds([own.seconds if own else {} for own in told])
     return [
-        _rank(office, world, rank, node, dealt[rank]) for rank, node in enumerate(world.members)
+        _rank(office, world, rank, node, dealt[rank]) | {"seconds": spent[rank]}
+        for rank, node in enumerate(world.members)
     ]
 
 
@@ -110,4 +130,7 @@ def _rank(
         "step": own.step if own else world.step,
         "grains": sum(end - start for start, end in share),
         "grain_seconds": round(own.grain_seconds, 4) if own else 0.0,
+        "active_bytes": own.active_bytes if own else 0,
+        "cached_bytes": own.cached_bytes if own else 0,
+        "peak_bytes": own.peak_bytes if own else 0,
     }

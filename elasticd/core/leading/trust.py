@@ -54,6 +54,9 @@ class Trust:
     tainted: dict[NodeId, Tag] = field(default_factory=dict)
     """Members whose state differs from the majority's, by the world in which it did: until they
     have entered a later one, or hold nothing any more, they take another's."""
+    apart: Tag = NO_TAG
+    """States that members have had since this world, or an older one, differ though nobody computes
+    wrongly: one goes on with its own, and all others take that."""
     lent: dict[NodeId, Tag] = field(default_factory=dict)
     """Newcomers that were brought a state, and the world that it is of."""
     diverged: dict[NodeId, int] = field(default_factory=dict)
@@ -136,14 +139,37 @@ class Trust:
     def trusted(self, node: NodeId, holding: Holding) -> Holding:
         """What counts of what a member says it holds."""
         worst = max(self.rollback, self.tainted.get(node, NO_TAG))
-        newest = holding.entered or self.lent.get(node, NO_TAG)
-        if worst != NO_TAG and newest <= worst:
+        if worst != NO_TAG and self._since(node, holding) <= worst:
             return replace(holding, point=None)
         return holding
 
+    def _since(self, node: NodeId, holding: Holding) -> Tag:
+        """The world as of which it has its state."""
+        return holding.entered or self.lent.get(node, NO_TAG)
+
     def all_trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
         """What counts of what members say they hold."""
-        return without_unproven({n: self.trusted(n, h) for n, h in holdings.items()})
+        found = {n: self.trusted(n, h) for n, h in holdings.items()}
+        return without_unproven(self._one_of(found))
+
+    def take_one(self, world: World) -> None:
+        """All members of ``world`` are to go on with the state of one of them."""
+        self.apart = max(self.apart, world.generation)
+
+    def _one_of(self, holdings: Mapping[NodeId, Holding]) -> Mapping[NodeId, Holding]:
+        """Of states that differ though none is wrong only that of the first who has come furthest,
+        unless somebody who has come as far has one since."""
+        if self.apart == NO_TAG:
+            return holdings
+        steps = {n: h.point.step for n, h in holdings.items() if h.point is not None}
+        old = {n for n in steps if self._since(n, holdings[n]) <= self.apart}
+        most = max(steps.values(), default=-1)
+        furthest = [n for n, step in steps.items() if step == most]
+        keeper = min(furthest) if old.issuperset(furthest) and furthest else None
+        return {
+            n: replace(h, point=None) if n in old and n != keeper else h
+            for n, h in holdings.items()
+        }
 
     def lend(self, node: NodeId, told: Prepared) -> None:
         """A newcomer says what it was brought, if anything."""

@@ -33,6 +33,8 @@ class NodesThere:
 
     members: Sequence[NodeId]
     unwanted: frozenset[NodeId] = frozenset()
+    idle: frozenset[NodeId] = frozenset()
+    """Those of the unwanted that never train anything."""
 
     def usable(self, record: JobRecord) -> frozenset[NodeId]:
         """Where the job may run."""
@@ -50,8 +52,10 @@ def obstacle(record: JobRecord, nodes: NodesThere) -> str:
     if len(there) >= least:
         return ""
     text = f"it needs {counted(least, 'node')} and may run on {len(there)}"
-    if drained := sorted(nodes.unwanted & {*nodes.members}):
+    if drained := sorted((nodes.unwanted - nodes.idle) & {*nodes.members}):
         text += f"; drained: {', '.join(drained)}"
+    if idle := sorted(nodes.idle & {*nodes.members}):
+        text += f"; without the role train: {', '.join(idle)}"
     if out := sorted({*fitness.left_out(record.unfit)} & {*nodes.members}):
         text += f"; left out: {', '.join(out)}"
     return text

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
+from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties
 from elasticd.core.leading.fitness import Fitness
 from elasticd.core.leading.roster import Roster
 from elasticd.core.words.records import JobRecord, World
@@ -20,10 +21,10 @@ class Wishes:
     ctx: Context
     record: JobRecord
     fitness: Fitness
-    unwanted: frozenset[NodeId] = frozenset()
-    """Nodes that no job is to run on."""
     away: frozenset[NodeId] = frozenset()
     """Nodes that may have the job and are not in the view; they may come back."""
+    standing: NodeDuties = ALL_ALIKE
+    """Which nodes are drained, and which never train anything."""
     discharged: set[NodeId] = field(default_factory=set)
     """Those on which the job is not to run, whose trainers were told that they may end."""
 
@@ -33,13 +34,20 @@ class Wishes:
         return self.record.paused
 
     @property
+    def unwanted(self) -> frozenset[NodeId]:
+        """Nodes that no job is to run on."""
+        return self.standing.unwanted
+
+    @property
     def barred(self) -> frozenset[NodeId]:
         """The nodes on which this job is not to run."""
         return self.unwanted | self.fitness.left_out
 
-    def want(self, record: JobRecord, unwanted: frozenset[NodeId], away: frozenset[NodeId]) -> None:
+    def want(
+        self, record: JobRecord, away: frozenset[NodeId], standing: NodeDuties = ALL_ALIKE
+    ) -> None:
         """They want this now, and these are away."""
-        self.record, self.unwanted, self.away = record, unwanted, away
+        self.record, self.away, self.standing = record, away, standing
 
     def follow(self) -> None:
         """A new view: what was told may have been lost."""
@@ -52,7 +60,8 @@ class Wishes:
 
     def without_left_out(self, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Those that can take part, be they unwanted."""
-        return [node for node in nodes if node not in self.fitness.left_out]
+        never = self.fitness.left_out | self.standing.idle
+        return [node for node in nodes if node not in never]
 
     def discharge(self, world: World, roster: Roster) -> None:
         """End the trainers of nodes that it is not to run on, once the world runs without them."""

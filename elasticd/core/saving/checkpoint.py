@@ -118,6 +118,7 @@ class Checkpoint:
             same = self.copies.same(index, (size, digest))
             if same and agrees:
                 self.copies.add(node, (index,))
+                self.filing.wrote(node)
             else:
                 differ.append(index)
                 if node not in self.filing.stored:

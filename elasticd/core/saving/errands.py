@@ -72,7 +72,8 @@ class Errands:
             )
             manifest = replace(made, holders=checkpoint.copies.listed())
             checkpoint.filing.write(manifest)
-        for node in replicas.view.members:
+        places = replicas.places
+        for node in (each for each in replicas.view.members if each in places):
             if checkpoint.can_store(node) and checkpoint.filing.ask(node, self.ctx.now):
                 self.ctx.send(node, ManifestStore(self.job, manifest))
 

@@ -39,6 +39,11 @@ class Filing:
         """``node`` has not taken it."""
         self.rejected.add(node)
 
+    def wrote(self, node: NodeId) -> None:
+        """``node`` has other shards now than when it did not take it."""
+        if node in self.rejected:
+            self.forget(node)
+
     def write(self, manifest: Manifest) -> None:
         """It says something else than before: all are asked anew."""
         self.manifest, self.asked, self.stored = manifest, {}, set()

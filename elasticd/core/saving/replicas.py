@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties
 from elasticd.core.saving.checkpoint import Checkpoint
 from elasticd.core.saving.descent import Descent
 from elasticd.core.saving.shelf import Shelf
@@ -22,8 +24,9 @@ class Replicas:
     view: View
     domains: dict[NodeId, str] = field(default_factory=dict)
     """Failure domains, where they are known."""
-    leaving: frozenset[NodeId] = frozenset()
-    """Nodes that are drained: they may be switched off, so that others are to have copies."""
+    standing: NodeDuties = ALL_ALIKE
+    """Of nodes that leave others are to have copies, since they may be switched off. Stores are to
+    have them first, witnesses never."""
 
     def follow(self, view: View) -> None:
         """Another view is ours."""
@@ -33,24 +36,50 @@ class Replicas:
         """What fails together with ``node``, if that is known."""
         self.domains[node] = domain
 
-    def drain(self, nodes: frozenset[NodeId]) -> None:
-        """These are drained now."""
-        self.leaving = nodes
+    def place(self, standing: NodeDuties) -> None:
+        """These are drained now, or do less than others."""
+        self.standing = standing
+
+    @property
+    def places(self) -> frozenset[NodeId]:
+        """The nodes that may hold anything of a checkpoint."""
+        return frozenset(self.view.members) - self.standing.witnesses
+
+    def written(self, members: Iterable[NodeId]) -> int:
+        """On how many of its members a world writes each shard: the stores copy the rest, but for
+        those that may fail together with a member while there are others that don't."""
+        domains = self.domains
+        beside = {domains.get(node, "") for node in members}
+        stores = (self.standing.stores - self.standing.leaving).intersection(self.view.members)
+        apart = [
+            node
+            for node in stores
+            if node in domains and (domains[node] not in beside - {""} or len(beside) == 1)
+        ]
+        return max(1, self.spec.checkpoint.replicas - len(apart))
 
     def lasting(self, checkpoint: Checkpoint) -> frozenset[NodeId]:
         """The nodes whose copies count. A new checkpoint does not wait for more than it needs to
         survive any one node; then it is copied so that those who leave are not needed.
         """
-        members = frozenset(self.view.members)
-        return (members - self.leaving or members) if checkpoint is self.shelf.home else members
+        places = self.places
+        leaving = self.standing.leaving
+        return (places - leaving or places) if checkpoint is self.shelf.home else places
 
     def wanted(self, checkpoint: Checkpoint) -> int:
         """On how many nodes; no more than can store it."""
         able = self.lasting(checkpoint) - checkpoint.failed.keys()
         if checkpoint.step == self.descent.ends_at(self.spec.train.steps):
             # Two sides that ended a job at one state have it under two names.
-            able -= checkpoint.filing.rejected
+            able -= checkpoint.filing.rejected - self._writes_again(checkpoint)
         return min(self.spec.checkpoint.replicas, max(1, len(able)))
+
+    def _writes_again(self, checkpoint: Checkpoint) -> set[NodeId]:
+        """Members that had written a state of their own, and begin now with the one that counts."""
+        world = self.descent.world
+        if world is None or (world.step, world.stamp) != (checkpoint.step, checkpoint.stamp):
+            return set()
+        return set(world.takers)
 
     def held(self, checkpoint: Checkpoint) -> int:
         """On how many nodes that count even the least held shard is."""
@@ -73,8 +102,8 @@ class Replicas:
         return sorted(n for n in writers if n in self.view.members and n not in checkpoint.heard)
 
     def able(self, checkpoint: Checkpoint) -> list[NodeId]:
-        """Nodes that may copy shards, best first: of another failure domain, with nothing else to
-        do, and whose disks were well last time."""
+        """Nodes that may copy shards, best first: whose disks were well last time, of another
+        failure domain, that never train, that have nothing else to do."""
         world, domains = self.descent.world, self.domains
         unwell = {node for other in self.shelf.all() for node in other.failed}
         writers = world.members if world is not None else ()
@@ -88,5 +117,11 @@ class Replicas:
         ]
         return sorted(
             able,
-            key=lambda node: (node in unwell, domains.get(node, "") in used, node in writers, node),
+            key=lambda node: (
+                node in unwell,
+                domains.get(node, "") in used,
+                node not in self.standing.stores,
+                node in writers,
+                node,
+            ),
         )

@@ -100,10 +100,10 @@ class Survey:
             return True
         return self.descent.newest(remaining(self.reports, after)) is not None
 
-    def contested(self, step: int) -> Checkpoint | None:
-        """One of the state after ``step`` on which its writers differ, be it that the word of some
-        doesn't count, and nobody else will have a say."""
-        found = [e for e in self.shelf.open.values() if e.step == step and e.said.differs]
+    def contested(self, step: int = -1) -> Checkpoint | None:
+        """One of the state after ``step``, or of any (-1), on which its writers differ, be it that
+        the word of some doesn't count, and nobody else will have a say."""
+        found = [e for e in self.shelf.open.values() if step in (-1, e.step) and e.said.differs]
         return next((e for e in found if not e.complete and not self.replicas.writing(e)), None)
 
     def difference(self) -> tuple[str, tuple[NodeId, NodeId]] | None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import ReducerHere, TrainerHere
+from elasticd.core.words.reducers import ReducerHere
+from elasticd.core.words.trainers import TrainerHere
 from elasticd.types import JobId, Tag
 
 _SPOKEN = (e.ChildSaid, e.ReducerReady, e.ChildExited, e.ChildStopped)

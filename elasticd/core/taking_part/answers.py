@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import Warm
 from elasticd.core.taking_part.trainers import Trainer
-from elasticd.core.words.children import FreezeTrainer, TrainerHolds
 from elasticd.core.words.effects import PrepareState, TellTrainer
 from elasticd.core.words.records import Called
+from elasticd.core.words.trainers import FreezeTrainer, TrainerHolds
 from elasticd.core.words.worlds import Freeze, Holding, Prepare, Prepared
 from elasticd.types import JobId, Point, Stamp, Tag
 
@@ -127,6 +127,7 @@ class Answers:
             unproven=pending.unproven,
             proves=warm is not None and warm.proves,
             walks=warm is not None and warm.walks,
+            chains=warm is not None and warm.chains,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

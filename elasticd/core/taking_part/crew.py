@@ -9,8 +9,8 @@ from typing import assert_never
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.taking_part.trainers import Trainer, adopted
-from elasticd.core.words.children import RunScript, TrimMemory
 from elasticd.core.words.effects import KillChild, StartTrainer, TellTrainer
+from elasticd.core.words.trainers import RunScript, TrimMemory
 from elasticd.recovery.gpu import GpuBudget
 from elasticd.recovery.headroom import Headroom
 from elasticd.types import JobId, Tag

@@ -25,9 +25,9 @@ from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.takeover import take_over
 from elasticd.core.taking_part.trainers import Trainer, ending, kill_hung
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import ReleaseTrainer
 from elasticd.core.words.engines import EngineEvent
 from elasticd.core.words.records import JobRecord, TrainerStatus
+from elasticd.core.words.trainers import ReleaseTrainer
 from elasticd.core.words.worlds import (
     Counted,
     Failing,

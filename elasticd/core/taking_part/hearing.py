@@ -16,13 +16,12 @@ from elasticd.core.taking_part.retelling import (
     shards_for_leader,
 )
 from elasticd.core.taking_part.trainers import Trainer
-from elasticd.core.words.children import (
-    FromChild,
+from elasticd.core.words.effects import FetchState, FromChild
+from elasticd.core.words.records import StopAsked, World
+from elasticd.core.words.reducers import ReducerBroken, ReducerFormed, ReducerHere, ReducerWarm
+from elasticd.core.words.shards import Digest
+from elasticd.core.words.trainers import (
     OfWorld,
-    ReducerBroken,
-    ReducerFormed,
-    ReducerHere,
-    ReducerWarm,
     TrainerAtRun,
     TrainerCame,
     TrainerCounts,
@@ -34,6 +33,7 @@ from elasticd.core.words.children import (
     TrainerLends,
     TrainerLoaded,
     TrainerLostReducer,
+    TrainerLostScript,
     TrainerNotExported,
     TrainerNotFinite,
     TrainerOutOfMemory,
@@ -52,9 +52,6 @@ from elasticd.core.words.children import (
     TrainerWaiting,
     TrainerWrote,
 )
-from elasticd.core.words.effects import FetchState
-from elasticd.core.words.records import StopAsked, World
-from elasticd.core.words.shards import Digest
 from elasticd.core.words.worlds import Counted, Failing, Lent, Rechecked, Returned, Sampled
 
 
@@ -129,7 +126,7 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             | TrainerProgress() | TrainerLostReducer() | TrainerOutOfMemory()
             | TrainerNotFinite() | TrainerRechecked() | TrainerSampled()
             | TrainerProves() | TrainerStops() | TrainerReturned() | TrainerCounts()
-            | TrainerFinished()
+            | TrainerFinished() | TrainerLostScript()
         ):  # fmt: skip
             world = us.reports.world
             if world is not None and world.generation == word.generation:
@@ -174,13 +171,16 @@ def _says_of_world(us: Listener, trainer: Trainer, word: OfWorld, world: World) 
         case TrainerOutOfMemory(_, evidence):
             if trainer.phase == "active":
                 us.reports.accuse("oom", evidence)
+        case TrainerLostScript(_, fault, evidence):
+            if trainer.phase == "active":
+                us.reports.accuse(fault, evidence)
         case TrainerNotFinite():
             if trainer.phase == "active":
                 _not_finite(us, word, world)
         case TrainerRechecked(_, step, grain, digest):
             us.reports.tell(Rechecked(job, generation, step, grain, digest))
-        case TrainerSampled(_, step, position, digest):
-            us.reports.tell(Sampled(job, generation, step, position, digest))
+        case TrainerSampled(_, step, position, digest, name):
+            us.reports.tell(Sampled(job, generation, step, position, digest, name))
         case TrainerReturned(_, body, index, data):
             place.calls.returned(Returned(job, generation, body, index, data))
         case TrainerCounts(_, body, has, wants, step):

@@ -77,7 +77,7 @@ class Member:
     def trouble(self) -> str:
         """Why nothing can run here."""
         own = self._script_fails
-        return own.splitlines()[-1] if own else self.no_archive
+        return own.splitlines()[-1] if own else self.no_archive or self.ctx.station.idle
 
     @property
     def _script_fails(self) -> str:
@@ -96,8 +96,9 @@ class Member:
         whether too few nodes are known to be there for the job (``short``)."""
         me, turn = self.ctx.me, fitness.turn_of(record.unfit, self.ctx.me)
         why = _UNWANTED if unwanted else fitness.left_out(record.unfit).get(me, "")
+        why = why if self.ctx.station.trains else self.ctx.station.idle
         news = (self.record, self.unwanted, self.short) != (record, why, short)
-        news = news or self.archive == "wanted"
+        news = news or (self.archive == "wanted" and self.ctx.station.trains)
         self.record, self.unwanted, self.short = record, why, short
         if turn > self.reports.tried and not self._left_out:
             self.reports.begin_anew(turn)
@@ -121,7 +122,7 @@ class Member:
             return
         if self.record.state != "running":
             return
-        if self._left_out:
+        if self._left_out or not self.ctx.station.trains:
             self._may_run()
             return
         if self._script_fails:
@@ -152,6 +153,8 @@ class Member:
     @property
     def wants_reducer(self) -> bool:
         """Whether a world may have to be formed."""
+        if not self.ctx.station.trains:
+            return False
         if self.part.is_asked:
             return True
         runs = self.record.state == "running" and not self.trouble and self.archive == "ready"
@@ -196,11 +199,12 @@ class Member:
             reducer_pid=self.reducers.pids.get(reducer) if reducer is not None else None,
             counter=self.ctx.counter,
             stored=reports.stored,
-            domain=self.ctx.domain,
+            domain=self.ctx.station.domain,
             hosts=self.ctx.reach.hosts,
             paths=self.ctx.reach.ways(),
             failing=part.failing,
             tried=reports.tried,
+            chip=self.ctx.station.chip,
         )
 
     def on_ways(self, gather: bool) -> None:
@@ -240,6 +244,9 @@ class Member:
     # --- the store --------------------------------------------------------------------------------
 
     def _pull(self, pull: PullShards) -> None:
+        if not self.ctx.station.holds:
+            self.reports.tell(pull.undone(self.ctx.station.idle, refused=True))
+            return
         report = ShardsWritten(
             self.record.id, pull.generation, pull.lineage, pull.step, pull.stamp, pull.count,
             pull.shards, pull.digest, 0.0, 0.0, last=pull.last,

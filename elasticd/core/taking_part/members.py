@@ -90,8 +90,9 @@ class Members:
                 self._exited(event)
             case e.ChildStarted() | e.ChildSaid() | e.ChildStopped():
                 self._of_child(event)
-            case e.ReducerReady(child, host, proves, walks):
-                if self.reducers.became_ready(child, Warm(host, proves, walks)):
+            case e.ReducerReady(child):
+                warm = Warm(event.host, event.proves, event.walks, event.chains)
+                if self.reducers.became_ready(child, warm):
                     for member in self.all():
                         member.part.on_reducer_ready()
             case e.MemoryPressure(reason, left):
@@ -169,7 +170,10 @@ class Members:
                     self.ctx.persist("heard", heard)
                     self.ctx.send(leader, Noted(heard.job, heard.generation))
             case ManifestStore(job, manifest):
-                self.ctx.do(e.CommitManifest(job, manifest))
+                if self.ctx.station.holds:
+                    self.ctx.do(e.CommitManifest(job, manifest))
+                else:
+                    self.ctx.send(leader, order.undone(self.ctx.station.idle))
             case Consistent(job, lineage, step):
                 self.ctx.do(e.PruneStore(job, lineage, step))
             case _:
@@ -229,12 +233,13 @@ class Members:
     def _adopt(self, adoption: Adoption, records: Mapping[JobId, JobRecord]) -> None:
         adoption.give_up()
         reducers = adoption.reducers()
-        warm = [each.left for each in reducers if each.said.generation is None]
+        trains = self.ctx.station.trains
+        warm = [each.left for each in reducers if each.said.generation is None and trains]
         for left in warm:
             self.reducers.adopt(left.child, left.pid)
         kept = {left.child for left in warm}
         for job, record in records.items():
-            if record.state == "running":
+            if record.state == "running" and trains:
                 kept |= self._make(record).adopt(adoption.trainers(job), reducers)
         for child in adoption.here.keys() - kept:
             self.ctx.do(e.KillChild(child, "nothing needs it any more", graceful=True))

@@ -12,14 +12,14 @@ from elasticd.core.taking_part.calling import CallReports
 from elasticd.core.taking_part.reports import Reports
 from elasticd.core.taking_part.trainers import Trainer, kill_hung
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import (
-    FromChild,
+from elasticd.core.words.effects import FromChild
+from elasticd.core.words.engines import EngineEvent, EngineToMember
+from elasticd.core.words.records import Wanted, World
+from elasticd.core.words.reducers import ReducerBroken, ReducerFormed, ReducerHere, ReducerWarm
+from elasticd.core.words.shards import Interval
+from elasticd.core.words.trainers import (
     HaltAt,
     LendState,
-    ReducerBroken,
-    ReducerFormed,
-    ReducerHere,
-    ReducerWarm,
     SetInterval,
     TellAgreed,
     TellProven,
@@ -27,9 +27,6 @@ from elasticd.core.words.children import (
     TellVerdict,
     ToTrainer,
 )
-from elasticd.core.words.engines import EngineEvent, EngineToMember
-from elasticd.core.words.records import Wanted, World
-from elasticd.core.words.shards import Interval
 from elasticd.core.words.worlds import (
     Agreed,
     CallResult,

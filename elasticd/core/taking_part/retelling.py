@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from elasticd.core.words.children import TrainerProgress, TrainerSkipped, TrainerWrote
 from elasticd.core.words.rewording import reworded
 from elasticd.core.words.shards import ShardsFailed, ShardsWritten
+from elasticd.core.words.trainers import TrainerProgress, TrainerSkipped, TrainerWrote
 from elasticd.core.words.worlds import Progress
 from elasticd.types import JobId
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from elasticd.checkpoints.questions import Question, WantShard
 from elasticd.core.words.codec import Words
 from elasticd.core.words.requests import CutHow, StrikeKind, StruckProcess
+from elasticd.preflight.needs import JobNeeds
 from elasticd.types import JobId, NodeId, ShardCount, Stamp
 
 
@@ -59,6 +60,8 @@ class WantLogStart:
     """After it the offset of the end, and on a second line what is left out."""
     tail: int | None = None
     """With ``span``: of what there is only so many lines."""
+    marks: bool = False
+    """With ``span``: and how long it was when, behind a zero byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,42 @@ class WantBlank:
 
 
 @dataclass(frozen=True, slots=True)
+class WantFacts:
+    """What the node says of itself before a job runs, as JSON (preflight/seen.py)."""
+
+    kind: ClassVar = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class WantJobFacts:
+    """What the node has of what a job needs, as JSON (preflight/needs.py)."""
+
+    kind: ClassVar = "job_facts"
+    needs: JobNeeds
+
+
+@dataclass(frozen=True, slots=True)
+class WantLinks:
+    """How the node reaches ``peer`` at each of its addresses, measured now, as JSON. ``busy``: also
+    while a job has processes at one end."""
+
+    kind: ClassVar = "links"
+    peer: NodeId
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WantDoor:
+    """The port of ``host`` at which the node listens for a moment, as JSON, for one caller who has
+    the word."""
+
+    kind: ClassVar = "door"
+    host: str
+    word: str
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Blow:
     """What to do to which process. ``pid`` is the rank's trainer or reducer, 0 for a node."""
 
@@ -165,6 +204,8 @@ OfChaos = CutHere | StrikeHere
 OfArchives = WantArchive | KeepArchive | WantArchiveList
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
 OfOutputs = WantOutputList | WantOutput
-Want = OfStates | OfOutputs | OfChaos | WantBlank | Relay
+OfLinks = WantLinks | WantDoor
+OfPreflight = WantFacts | WantJobFacts | OfLinks
+Want = OfStates | OfOutputs | OfChaos | OfPreflight | WantBlank | Relay
 
 WANTS: Words[Want] = Words(Want, key="what")

@@ -121,6 +121,8 @@ class NodeInfo:
     version that doesn't say."""
     others: tuple[str, ...] = ()
     """Once connected: where it reaches others, since two may not know of each other's moves."""
+    notifies: tuple[str, ...] = ()
+    """On which events it tells people, as its ``[notify]`` says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elasticd.checkpoints.manifest import Manifest, Stored
-from elasticd.core.words.children import FromChild, ToTrainer
 from elasticd.core.words.engines import EngineEffect, EngineEvent, EngineOrder
 from elasticd.core.words.frames import Frame
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, Path, Wanted, World
+from elasticd.core.words.reducers import FromReducer
 from elasticd.core.words.requests import Outcome
 from elasticd.core.words.shards import ShardsWritten
+from elasticd.core.words.trainers import FromTrainer, ToTrainer
 from elasticd.recovery.signatures import LastMemory
 from elasticd.types import JobId, Lineage, NodeId, Role, Stamp, Tag
 
 ChildId = int
+FromChild = FromTrainer | FromReducer
 
 # --- effects ------------------------------------------------------------------------------------
 
@@ -371,6 +373,8 @@ class ReducerReady:
     proves: bool = False
     """As in :class:`ReducerWarm`."""
     walks: bool = False
+    """As there."""
+    chains: bool = False
     """As there."""
 
 

@@ -28,6 +28,14 @@ def clipped(text: str) -> str:
     return head + cut + text[len(head) + len(cut) - MAX_REASON_LETTERS :]
 
 
+def in_short(reason: object) -> str | None:
+    """A reason on one line; of a traceback the beginning and the end say it."""
+    lines = [line.strip() for line in str(reason or "").splitlines() if line.strip()]
+    if len(lines) > 1:
+        return f"{lines[0]} … {lines[-1]}"
+    return lines[0] if lines else None
+
+
 def bounded(word: T) -> T:
     """A word whose reason, if it has one, is clipped."""
     reason = getattr(word, "reason", None)

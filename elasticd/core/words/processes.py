@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from elasticd.core.words.children import Alive
 from elasticd.core.words.codec import Words
 from elasticd.types import Role
 
@@ -40,6 +39,13 @@ class ChildBye:
 
     kind: ClassVar = "bye"
     status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """To every child: its daemon lives."""
+
+    kind: ClassVar = "alive"
 
 
 FromAnyChild = ChildHello | ChildBye

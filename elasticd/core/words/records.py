@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
@@ -17,6 +17,7 @@ from elasticd.types import (
     JobId,
     Lineage,
     NodeId,
+    NodeRole,
     Point,
     ProofPart,
     Range,
@@ -105,7 +106,7 @@ class JobRecord:
     unfit: fitness.Entries = ()
     """Nodes that it goes on without since it can't run there, and those that are tried again."""
     served: tuple[NodeId, ...] = ()
-    """Nodes that were ever members of a world of it, by name."""
+    """Nodes on which its script is known to have come to its ``Run``, by name."""
     offered: tuple[NodeId, ...] = ()
     """Nodes that may have it: all that were ever in a view with one that has it, by name."""
     forgotten: bool = False
@@ -217,13 +218,18 @@ def _rank(record: JobRecord) -> tuple[int, int, int, int, int, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What operators want of a node. Records merge by the highest intent."""
+    """What operators want of a node, and what it does. Records merge by the highest intent, and by
+    the node's own last word on its role."""
 
     node: NodeId
     intent: int = 0
     """Grows with each drain and undrain; odd: no job is to run there."""
     forgotten: bool = False
     """It is gone for good, and not listed until it is back."""
+    duty: str = added("")
+    """What its elasticd.toml says that it does: which word of its own that is, and the role
+    (:meth:`doing`). In one text, so that nodes that don't know the field keep the later one. Nodes
+    of such versions say nothing, and train."""
     unknown: Unknown = NOTHING
     """What a later version says of it, kept and passed on."""
 
@@ -233,7 +239,22 @@ class NodeRecord:
 
     def merged(self, other: NodeRecord) -> NodeRecord:
         """The record that both sides agree on, whichever side merges."""
-        return later(self, other, lambda record: (record.intent, record.forgotten))
+        merged = later(self, other, lambda record: (record.intent, record.forgotten))
+        duty = max(self.duty, other.duty)
+        return merged if merged.duty == duty else replace(merged, duty=duty)
+
+    @property
+    def role(self) -> NodeRole:
+        """What the node does at most."""
+        return next(
+            (role for role in get_args(NodeRole) if self.duty.endswith(f" {role}")), "train"
+        )
+
+    def doing(self, role: NodeRole) -> NodeRecord:
+        """With the node's next word on its role."""
+        said = self.duty.partition(" ")[0]
+        turn = int(said) + 1 if said.isdecimal() else 1
+        return replace(self, duty=f"{turn:09d} {role}")
 
 
 GOING_BACK: tuple[Rung, ...] = ("start", "rescue", "restore")
@@ -305,6 +326,11 @@ class World:
     walks: bool = False
     """Exact sums are made along the ring: every member's reducer can. Else all parts are gathered,
     which has the same bits."""
+    chains: bool = False
+    """Fast sums are: every member's reducer can. Else MLX makes them."""
+    stores: bool = False
+    """The state from which it starts is to be stored, whatever its step: all have taken it from one
+    of them, and none since is the same on all."""
 
     @property
     def shards(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
+from elasticd.preflight.needs import JobNeeds
 from elasticd.types import JobId, NodeId
 
 StruckProcess = Literal["trainer", "reducer", "node"]
@@ -53,6 +54,9 @@ class ReadLogs:
     """Only what was printed after this Unix time."""
     raw: bool | None = None
     """As :class:`LogBytes`."""
+    past: dict[str, int] | None = None
+    """What of the nodes' logs was shown before, by another daemon: the last ``at`` of each. Empty
+    where nothing was. Without it no ``at`` is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,14 @@ class ReadEvents:
     kind: ClassVar = "events"
     job: JobId | None = None
     follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLosses:
+    """The loss of a job by step, as far as the daemon that is asked has heard it."""
+
+    kind: ClassVar = "losses"
+    job: JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,31 @@ class ShowDisk:
     """What takes the space in the home of the daemon that is asked."""
 
     kind: ClassVar = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class TryNotices:
+    """Do what ``[notify]`` of the daemon that is asked says, as a test."""
+
+    kind: ClassVar = "try_notices"
+    event: str | None = None
+    """As ``[notify]`` names it; None: on each that it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPreflight:
+    """Look at all nodes as before a job. How far it is follows, as :class:`PreflightTold`, and then
+    the report, as a plain map. It ends when the client hangs up."""
+
+    kind: ClassVar = "preflight"
+    last: bool | None = None
+    """The report that is stored on the daemon that is asked, and nothing is done."""
+    only: Literal["links"] | None = None
+    busy: bool | None = None
+    """Measure also where a job has processes."""
+    job: JobNeeds | None = None
+    """Look also at what this one needs. An earlier version knows no such thing, and its report says
+    nothing of a job."""
 
 
 # --- changing -------------------------------------------------------------------------------------
@@ -268,6 +305,9 @@ ChangeOfNode = DrainNode | UndrainNode | ForgetNode | PutOutNode
 Request = (
     ShowStatus
     | ShowDisk
+    | TryNotices
+    | RunPreflight
+    | ReadLosses
     | ReadLogs
     | ReadEvents
     | OpenOutputs
@@ -349,6 +389,8 @@ class LogText:
     """None: the node has none now."""
     node: NodeId
     text: str
+    at: int | None = None
+    """Up to where in the node's log all has been told; what is told next begins there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +400,8 @@ class LogBytes:
     rank: int | None
     node: NodeId
     data: bytes
+    at: int | None = None
+    """As of :class:`LogText`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +459,13 @@ class RotationTold:
     """Old certificates are taken no more."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreflightTold:
+    """What is being looked at."""
+
+    doing: str
+
+
 Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed
 """What the control plane says to a request that changes something."""
 
@@ -429,6 +480,7 @@ Answer = (
     | RankStruck
     | LinksCut
     | RotationTold
+    | PreflightTold
 )
 
 REQUESTS: Words[Request] = Words(Request, key="do", terse=True)

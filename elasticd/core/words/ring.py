@@ -54,6 +54,8 @@ class FormRing:
     walks: bool = False
     """Exact sums are made along the ring; else, as in versions of before, all parts are
     gathered."""
+    chains: bool = False
+    """Fast sums are; else, as in versions of before, MLX makes them."""
 
 
 # --- what a node wants done with its reducer, and hears of it -------------------------------------

@@ -108,6 +108,13 @@ class ManifestStore:
     job: JobId
     manifest: Manifest
 
+    def undone(self, reason: str) -> ManifestStored:
+        """The answer of a node that holds nothing of any job."""
+        m = self.manifest
+        return ManifestStored(
+            self.job, m.lineage, m.step, m.stamp, m.count, ok=False, reason=reason
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Consistent:
@@ -148,9 +155,9 @@ class PullShards:
     last: bool = False
     """As in :class:`ShardsWritten`."""
 
-    def undone(self, reason: str) -> ShardsFailed:
-        """The answer of a node that may do it another time."""
+    def undone(self, reason: str, refused: bool = False) -> ShardsFailed:
+        """The answer of a node that may do it another time, or, if ``refused``, never will."""
         return ShardsFailed(
             self.job, self.generation, self.lineage, self.step, self.stamp, self.count, reason,
-            refused=False,
+            refused=refused,
         )  # fmt: skip

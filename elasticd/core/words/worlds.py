@@ -78,6 +78,8 @@ class MemberStatus:
     """Why nothing of the job is started here any more."""
     tried: int = 0
     """The node's turn (elasticd/recovery/fitness.py) in which what is told here was begun."""
+    chip: str = ""
+    """What it computes with; empty: not known."""
 
     def of_now(self) -> MemberStatus:
         """What is left of it when the node is tried again: a trainer that is in no world is begun
@@ -118,6 +120,8 @@ class Holding:
     """The process at ``host`` can show others that it knows a world's secret."""
     walks: bool = False
     """It can make exact sums along the ring."""
+    chains: bool = False
+    """It can make fast sums along the ring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +213,18 @@ class Progress:
     grain_seconds: float = 0.0
     """What a grain, and an update, took the sender lately; 0: it has made none."""
     update_seconds: float = 0.0
+    reduce_seconds: float = 0.0
+    """What it took lately in this world to reduce a vector so long that its sums may walk along the
+    ring, the waiting for others included; 0: there was none."""
     begun: bool = False
     """It computes the step after ``step``, in this world."""
+    active_bytes: int = 0
+    """Of MLX's memory: what arrays have now, what is kept for reuse, and the most that arrays ever
+    had in this process; 0: it doesn't say."""
+    cached_bytes: int = 0
+    peak_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What the time of a step goes to there lately, by part; empty: that is not known."""
 
     def has_begun_after(self, step: int) -> bool:
         """Whether it has begun the step after this one."""
@@ -246,6 +260,8 @@ class Sampled:
     step: int
     position: int
     digest: str
+    name: str = ""
+    """What the data calls it; file and line for example."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,8 +231,13 @@ function chooser() {
   if (select.selectedIndex < 0) select.value = ""; // it was forgotten
 }
 
+// Of a plain job only its script knows the steps: what tells of them is hidden.
+const isPlain = (job) => job?.mode === "plain";
+const lasting = (value) => (value < 60 ? `${value.toFixed(0)} s` : value < 3600 ? `${(value / 60).toFixed(0)} min` : `${(value / 3600).toFixed(1)} h`);
+
 function showJob(job) {
-  document.title = job ? `${job.state} ${job.step}/${job.steps} ${job.id}` : "elasticd";
+  const plain = isPlain(job);
+  document.title = job ? `${job.state} ${plain ? "" : `${job.step}/${job.steps} `}${job.id}` : "elasticd";
   const ended = !job || ENDED.includes(job.state);
   for (const button of at("job-buttons").children) {
     const what = button.dataset.do;
@@ -241,14 +246,18 @@ function showJob(job) {
   }
   at("reason").hidden = !job?.reason;
   put(at("reason"), job?.reason ?? "");
+  for (const part of document.querySelectorAll("[data-steps]")) part.hidden = plain;
   at("progress").value = job?.steps ? job.step / job.steps : 0;
   const pairs = job
     ? [
-        ["job", job.id], ["state", job.state, stateClass(job.state)], ["step", `${job.step} of ${job.steps}`],
-        ["loss", short(job.loss)], ["steps per second", short(job.steps_per_second)],
-        ["goodput", share(course?.job === job.id ? course.course?.goodput : null)],
-        ["recoveries", job.recoveries], ["lost steps", job.lost_steps], ["world", `${job.ranks.length} ranks, generation ${job.generation}`],
-        ["exact", job.exact ? "yes" : "no"],
+        ["job", job.id], ["state", job.state, stateClass(job.state)],
+        ...(plain
+          ? [["its script runs", job.script_seconds ? lasting(job.script_seconds) : "-"], ["begun anew", job.restarts ?? "-"]]
+          : [["step", `${job.step} of ${job.steps}`], ["loss", short(job.loss)], ["steps per second", short(job.steps_per_second)],
+             ["goodput", share(course?.job === job.id ? course.course?.goodput : null)]]),
+        ["recoveries", job.recoveries], ...(plain ? [] : [["lost steps", job.lost_steps]]),
+        ["world", `${job.ranks.length} ranks, generation ${job.generation}`],
+        ...(plain ? [] : [["exact", job.exact ? "yes" : "no"]]),
       ]
     : [["job", "no jobs yet (elasticctl submit JOB.toml)"]];
   const list = at("figures");
@@ -278,6 +287,10 @@ function announce(job) {
   announced = now;
 }
 
+// What the time of a step goes to, as the daemon names it.
+const PARTS = ["data", "compute", "reduce", "update", "waiting", "checkpoint", "script"];
+const fine = (value) => (Number.isFinite(value) ? value.toFixed(4) : "-");
+
 function showNodes() {
   const ranks = look.job?.ranks ?? [];
   const total = ranks.reduce((sum, rank) => sum + (rank.grains || 0), 0);
@@ -305,8 +318,13 @@ function showNodes() {
     button.onclick = () => change(draining ? "undrain" : "drain", id);
   });
   fill(at("ranks"), ranks.map((rank) => [
-    String(rank.rank), [rank.rank, rank.node, rank.step, total ? share((rank.grains || 0) / total) : "-", rank.grain_seconds ? short(rank.grain_seconds) : "-"],
+    String(rank.rank), [rank.rank, rank.node, isPlain(look.job) ? "-" : rank.step, total ? share((rank.grains || 0) / total) : "-", rank.grain_seconds ? short(rank.grain_seconds) : "-"],
   ]));
+  fill(at("parts"), ranks.map((rank) => {
+    const told = rank.seconds ?? {}, known = PARTS.filter((part) => Number.isFinite(told[part]));
+    const sum = known.reduce((total, part) => total + told[part], 0);
+    return [String(rank.rank), [rank.rank, rank.node, ...[...PARTS.map((part) => told[part]), known.length ? sum : null].map(fine)]];
+  }));
   const shown = JSON.stringify([ranks.map((rank) => rank.node), [...links], look.asked, at("ring").clientWidth]);
   if (at("ring").dataset.shown !== shown) {
     at("ring").dataset.shown = shown;
@@ -319,10 +337,12 @@ const WORDS = {
   parked: "parked: too few nodes", growth: "pauses for members that joined", checkpoints: "pauses for checkpoints", waiting: "waiting for its turn", paused: "paused",
 };
 
+const OF_STEPS = ["useful", "redone", "checkpoints"];
 const NOTHING = { losses: [], rates: [], events: [], course: null };
 
 function showCourse() {
   const { losses, rates, events, course: told } = course ?? NOTHING;
+  const plain = isPlain(look?.job);
   const stored = events.find((event) => event.kind === "checkpoint_committed");
   if (course) course.newest = stored?.line ?? "";
   lineChart(at("losses"), losses, { none: "no losses seen yet" });
@@ -334,14 +354,14 @@ function showCourse() {
   }
   lineChart(at("speeds"), steps, { stepped: true, shown: (x) => clock(x), across: "time", none: "too few checkpoints yet" });
   fill(at("recoveries"), (told?.recoveries ?? []).toReversed().map((each, place) => [
-    `${each.time} ${place}`, [clock(each.time, true), each.rung, seconds(each.seconds), each.lost_steps, each.resume_step],
+    `${each.time} ${place}`, [clock(each.time, true), each.rung, seconds(each.seconds), ...(plain ? ["-", "-"] : [each.lost_steps, each.resume_step])],
   ]));
   fill(at("faults"), (told?.faults ?? []).toReversed().map((each, place) => [
     `${each.time} ${place}`,
     [clock(each.time, true), each.fault, each.rank, each.node, seconds(each.seconds), each.evidence.join("; ") + (each.confidence ? ` (${each.confidence})` : "")],
   ]));
   const spent = told?.went_to ?? {};
-  fill(at("went"), Object.entries(WORDS).filter(([cause]) => spent[cause] > 0).map(([cause, text]) => [
+  fill(at("went"), Object.entries(WORDS).filter(([cause]) => spent[cause] > 0 && !(plain && OF_STEPS.includes(cause))).map(([cause, text]) => [
     cause, [text, seconds(spent[cause]), cause === "waiting" || cause === "paused" ? "-" : share(told.turn ? spent[cause] / told.turn : null)],
   ]));
   at("events").replaceChildren(...events.map((event) => made("li", event.line)));

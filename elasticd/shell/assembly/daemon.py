@@ -6,7 +6,7 @@ import asyncio
 import errno
 import secrets
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from elasticd import __version__
-from elasticd.core.context import Timing
+from elasticd.core.context import Station, Timing
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
@@ -25,7 +25,7 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
 from elasticd.shell.assembly.desk import Desk
 from elasticd.shell.assembly.endings import Endings
-from elasticd.shell.assembly.following import follow
+from elasticd.shell.assembly.following import follow, losses_of, notices_of, preflight_of
 from elasticd.shell.assembly.membership import Others, TrustedMembers
 from elasticd.shell.assembly.perform import Performers
 from elasticd.shell.assembly.pulse import LoopPulse
@@ -67,6 +67,7 @@ from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.shell.storage.verifying import ReplicaReader
+from elasticd.shell.tasks import Tasks, Work, worded
 from elasticd.types import SECRET_BYTES, JobId, NodeId, Secret
 
 STOP_SECONDS = 5.0
@@ -129,14 +130,13 @@ class Daemon:
             self._children.files, neighbours, self._record, self._last_world, self._tell
         )
         folder_of, runs = self._children.files.output_folder, self._children.runs
-        self._keeper = OutputKeeper(outputs, folder_of, runs, settings.output_bytes)
+        self._keeper = OutputKeeper(outputs, folder_of, runs, settings.copied_bytes)
         self._states.archives.prepare = self._keeper.prepare
         leftovers = self._children.adopt(self._server.adopt())
         self._sweeping = Sweeping(self._states, self._children.runs)
         stored = self._sweeping.begin()
-        self._node = Node(
-            _who(settings, boot, len(addresses)), Found(remembered, stored, leftovers)
-        )
+        who = _who(settings, boot, len(addresses), self._talk.infos[me].chip)
+        self._node = Node(who, Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
         self._forgetting = Forgetting(self._children, self._states, self._keeper, self._remembered)
         self._tidying = self._make_tidying(events)
@@ -188,7 +188,7 @@ class Daemon:
             self._post,
             self._ending.ask,
             partial(self._ending.ask, again=True),
-            self._pulse.stalls.seen,
+            self._pulse.plain,
             lambda: self._plane.caught_up(DISK_SECONDS),
         )
 
@@ -210,8 +210,9 @@ class Daemon:
         cutter = Cutter(self._home, self._talk.peers, self._children.rings, firewall())
         chaos = Chaos(self._node, self._server, self._children.watch, neighbours, cutter)
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
-        members, said = self._talk.trusted.handlers(), self._said
-        settings = follow(file, said, self._tidying, self._keeper, self._scrubber, self._talk)
+        notices = notices_of(self._settings, self._node, self._talk)
+        parts = self._tidying, self._keeper, self._scrubber, self._talk, notices
+        settings = follow(file, self._said, *parts)
         return Desk(
             self._home,
             queries,
@@ -220,9 +221,12 @@ class Daemon:
             log_desk,
             chaos,
             self._states,
-            members,
+            self._talk.trusted.handlers(),
             settings,
             self._forgetting,
+            notices,
+            losses_of(self._home, self._node),
+            preflight_of(self._home, self._node, self._talk, neighbours, queries, self._children),
         )
 
     async def run(self) -> int:
@@ -235,7 +239,8 @@ class Daemon:
         self._pulse.stalls.start()
         self._pulse.notifier.watchdog()
         await self._begin()
-        chores = [asyncio.create_task(work) for work in self._chores()]
+        chores = Tasks("a chore of the daemon")
+        chores.keep_all(self._chores())
         me, where = self._settings.node_id, self._settings.listen
         log.info("daemon runs", node=me, listen=where, version=__version__)
         try:
@@ -245,12 +250,11 @@ class Daemon:
                 self._pulse.notifier.watchdog()
             else:
                 self._pulse.notifier.stopping()
-            for chore in chores:
-                chore.cancel()
+            chores.stop()
             await self._desk.leave_home()
             await self._end()
         if self._ending.failure is not None:
-            log.error("daemon stops", reason=_worded(self._ending.failure))
+            log.error("daemon stops", reason=worded(self._ending.failure))
             return 1
         return AGAIN if self._ending.again else 0
 
@@ -277,19 +281,22 @@ class Daemon:
                 own = None if world is None else (world.generation.counter, world.members)
                 self._keeper.go_on(record.id, own)
 
-    def _chores(self) -> list[Coroutine[Any, Any, None]]:
+    def _chores(self) -> dict[str, Callable[[], Work]]:
         """What is done again and again, beside the work."""
-        chores = [
-            self._pulse.beat(),
-            self._children.tend_logs(),
-            self._tidying.rounds(),
-            self._desk.queries.files.rounds(),
-            self._talk.keep_asking(lambda: self._node.ctx.reach.deaf),
-            WebDoor(self._home, self._settings).keep(),
-        ]
+        asking = partial(self._talk.keep_asking, lambda: self._node.ctx.reach.deaf)
+        chores: dict[str, Callable[[], Work]] = {
+            "telling systemd that the daemon lives": self._pulse.beat,
+            "rotating logs": self._children.tend_logs,
+            "removing what is kept no longer": self._tidying.rounds,
+            "seeing that enough nodes have each job's files": self._desk.queries.files.rounds,
+            "telling people of events": self._desk.notices.rounds,
+            "keeping the losses of jobs": self._desk.losses.rounds,
+            "asking others for events that a dead link keeps": asking,
+            "the web page": WebDoor(self._home, self._settings).keep,
+        }
         if are_found(self._said):
-            told = _hosts(self._settings)
-            chores.append(AddressWatch(told, self._moved, self._own.look).rounds())
+            watch = AddressWatch(_hosts(self._settings), self._moved, self._own.look)
+            chores["following this machine's addresses"] = watch.rounds
         return chores
 
     def _moved(self, hosts: tuple[str, ...]) -> None:
@@ -343,11 +350,8 @@ class Daemon:
 
     async def _last_world(self, job: JobId) -> LastWorld | None:
         own = self._node.members.worlds.get(job)
-        reading = EventReading(self._talk.events)
-        return last_world(
-            await reading.of_kinds(job, "world_formed", "job_finished"),
-            None if own is None else (own.generation.counter, own.members),
-        )
+        told = await EventReading(self._talk.events).of_kinds(job, "world_formed", "job_finished")
+        return last_world(told, None if own is None else (own.generation.counter, own.members))
 
     def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
         self._talk.emit(e.Emit(job_id, kind, reason, None, fields))
@@ -369,24 +373,18 @@ class Daemon:
         if self._ending.failure is not None:
             return
         self._ending.fail(error)
-        log.error("the control plane stopped", error=_worded(error), exc_info=error)
+        log.error("the control plane stopped", error=worded(error), exc_info=error)
         self._plane.stop()
         if isinstance(error, OSError | DiskError):
             self._plane.last_words(e.Leave(f"its disk can't be written: {error}"))
 
     def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        log.error("uncaught", what=context.get("message"), error=repr(error), exc_info=error)
+        error = self._pulse.uncaught(context)
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             self._broken(error)
 
 
-def _worded(error: BaseException) -> str:
-    """With the path, which an OSError's repr leaves out."""
-    return f"{type(error).__name__}: {error}"
-
-
-def _who(settings: NodeConfig, boot: str, others: int) -> Who:
+def _who(settings: NodeConfig, boot: str, others: int, chip: str) -> Who:
     return Who(
         NodeId(settings.node_id),
         boot,
@@ -394,7 +392,7 @@ def _who(settings: NodeConfig, boot: str, others: int) -> Who:
         others,
         Timing(return_seconds=settings.return_seconds),
         unix_seconds,
-        settings.failure_domain,
+        Station(settings.failure_domain, settings.role, chip),
         settings.partition == "strict",
         _hosts(settings),
         lambda: Secret(secrets.token_bytes(SECRET_BYTES)),

@@ -15,6 +15,7 @@ from elasticd.core.words.bulk import (
     WANTS,
     CutHere,
     OfOutputs,
+    OfPreflight,
     OfStates,
     Relay,
     StrikeHere,
@@ -26,12 +27,16 @@ from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.jobsfolder import JobsFolder
 from elasticd.shell.control.logdesk import LogDesk
+from elasticd.shell.control.lossdesk import LossDesk
+from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.outputdesk import OutputDesk
+from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handlers
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.network.bulk import BLANK_BYTES
 from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.losses import Losses
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
 
@@ -52,6 +57,9 @@ class Desk:
     members: Handlers
     settings: SettingsWatch
     forgetting: Forgetting
+    notices: NoticeDesk
+    losses: Losses
+    preflight: PreflightDesk
     _control: ControlServer = field(init=False)
     _jobs: JobsFolder | None = None
 
@@ -65,6 +73,9 @@ class Desk:
             **self.chaos.handlers(),
             **self.members,
             **self._disk_desk().handlers(),
+            **self.notices.handlers(),
+            **self.preflight.handlers(),
+            **LossDesk(self.losses, self.queries.known).handlers(),
         }
         self._control = ControlServer(self.home, self.queries.names().completing(handlers))
 
@@ -109,6 +120,8 @@ class Desk:
             return await self.states.serve(wanted)
         if isinstance(wanted, OfOutputs):
             return await self.output_desk.outputs.serve(wanted)
+        if isinstance(wanted, OfPreflight):
+            return await self.preflight.serve(wanted)
         match wanted:
             case CutHere() | StrikeHere():
                 return await self.chaos.serve(wanted)

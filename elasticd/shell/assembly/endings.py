@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticd.shell.children.server import Child
 from elasticd.shell.storage.durable import unwritable
+from elasticd.shell.tasks import Tasks, tell
 
 PROBE_SECONDS = 1.0
 """A disk that has not answered by then has not refused; the end is told without it."""
@@ -29,7 +30,7 @@ class Endings:
         """``over`` is told each end, ``broken`` before it that the disk refuses."""
         self._home, self._over, self._broken, self._probe = home, over, broken, probe
         self._turn = asyncio.Lock()
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting = Tasks("telling that a process has ended")
         self._look: asyncio.Future[OSError | None] | None = None
 
     def add(self, child: Child, status: int | None) -> None:
@@ -37,15 +38,16 @@ class Endings:
         if not self._waiting and not _may_be_the_disk(status):
             self._over(child, status)
             return
-        task = asyncio.create_task(self._tell(child, status))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        self._waiting.start(self._tell(child, status))
 
     async def _tell(self, child: Child, status: int | None) -> None:
         async with self._turn:
-            if _may_be_the_disk(status) and (error := await self._refusal()) is not None:
-                # A script that failed has most likely failed of that, and only here.
-                self._broken(error)
+            try:
+                if _may_be_the_disk(status) and (error := await self._refusal()) is not None:
+                    # A script that failed has most likely failed of that, and only here.
+                    self._broken(error)
+            except Exception as error:
+                tell("looking whether the disk refuses failed", error)
             self._over(child, status)
 
     async def _refusal(self) -> OSError | None:

@@ -14,8 +14,8 @@ from elasticd.errors import OperationError
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.storage import issuing, papers
+from elasticd.shell.tasks import Tasks
 from elasticd.trust import revoked
 from elasticd.trust.member import MemberPapers
 from elasticd.trust.names import last_serial
@@ -52,7 +52,7 @@ class Expulsion:
         self._cut_off, self._tell = cut_off, tell
         self._failed, self._happened = failed, happened
         self._known, self._serial_of = known, serial_of
-        self._tasks = Tasks()
+        self._tasks = Tasks("noting who was put out of the cluster")
         self._writing = asyncio.Lock()
 
     @property

@@ -69,7 +69,8 @@ def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, 
 def in_lists(settings: NodeConfig) -> NodeInfo:
     memory = psutil.virtual_memory().total
     own = settings.addresses
-    return NodeInfo(own[0], os.getpid(), chip(), memory, __version__, addresses=own)
+    told = settings.notify.told
+    return NodeInfo(own[0], os.getpid(), chip(), memory, __version__, addresses=own, notifies=told)
 
 
 def write(home: Path, settings: NodeConfig) -> None:

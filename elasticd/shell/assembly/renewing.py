@@ -19,8 +19,8 @@ from elasticd.shell.clock import unix_seconds
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.control import renewing
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.storage import papers
+from elasticd.shell.tasks import Tasks
 from elasticd.trust.member import MemberPapers
 from elasticd.trust.renewal import Renewal
 
@@ -74,7 +74,7 @@ class Renewing:
         self._home, self._credentials, self._address = home, credentials, address
         self._around = around
         self._complain = Complaints("renewing")
-        self._tasks = Tasks()
+        self._tasks = Tasks("renewing this node's certificate")
         self._writing = asyncio.Lock()
         self._news = asyncio.Event()
         self._own: asyncio.Task[None] | None = None

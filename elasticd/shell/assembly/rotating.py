@@ -18,8 +18,8 @@ from elasticd.shell.assembly.renewing import Renewing
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.credentials import Credentials
-from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.storage import issuing, papers
+from elasticd.shell.tasks import Tasks
 from elasticd.trust import renewal
 from elasticd.trust.issuing import Register
 from elasticd.trust.names import Issued, last_serial
@@ -73,7 +73,7 @@ class Rotating:
         self._settle_seconds = settle_seconds
         self._home, self._credentials, self._own, self._known = home, credentials, own, known
         self._failed, self._happened, self._now = failed, happened, now
-        self._tasks = Tasks()
+        self._tasks = Tasks("having all nodes renew their certificates")
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None

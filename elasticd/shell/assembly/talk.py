@@ -21,9 +21,9 @@ from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.server import Handlers
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
-from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.network.transfer import Serve
 from elasticd.shell.storage.eventlog import BATCH_EVENTS, Event, EventLog
+from elasticd.shell.tasks import Tasks
 from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 
@@ -82,7 +82,7 @@ class Talk:
         trusted: Trusted,
     ) -> None:
         self._me = NodeId(settings.node_id)
-        self._tasks = Tasks()
+        self._tasks = Tasks("sending a node the events that it lacks")
         self.events = events
         self._post = post
         self.trusted = trusted
@@ -201,6 +201,12 @@ class Talk:
         own = replace(self.infos[self._me], address=addresses[0], addresses=addresses)
         self.infos[self._me] = own
         self.tell_all(own)
+
+    def notifies(self, told: tuple[str, ...]) -> None:
+        """On which events this node tells people now."""
+        if told != self.infos[self._me].notifies:
+            self.infos[self._me] = replace(self.infos[self._me], notifies=told)
+            self.tell_what_it_is()
 
     def tell_what_it_is(self) -> None:
         """This node is not what it was before."""

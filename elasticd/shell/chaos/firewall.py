@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -30,6 +31,8 @@ GUARD_SLACK_SECONDS = 2.0
 """The guard acts so much later than the daemon, which then has done it already."""
 _SHELL = ["/bin/sh", "-c"]
 _PREFIX = "elasticd"
+_TOKEN = re.compile(r"^Token : (\d+)$", re.MULTILINE)
+_TOKEN_MARK = "-t"
 _WITHOUT_ROOT = (
     "the packet filter is for root; run the daemons as root, or cut with --how close, which needs"
     " no rights"
@@ -163,7 +166,9 @@ class PacketFilter:
     """macOS, as root: one pf anchor for each cut.
 
     Not run by us on a Mac: it follows pfctl(8) and pf.conf(5). The default rules of macOS evaluate
-    anchors below ``com.apple/``, so cuts live there; ``pfctl -E`` counts those who enabled pf.
+    anchors below ``com.apple/``, so cuts live there. ``pfctl -E`` counts those who enabled pf, and
+    prints a token with which ``pfctl -X`` takes one of them away; pf is off again without any. A
+    cut's name ends with its token, so that a guard and a later daemon have it, too.
     """
 
     def __init__(self, program: str = "pfctl", root: bool | None = None) -> None:
@@ -175,10 +180,16 @@ class PacketFilter:
     def open(self, home: Path, seconds: float) -> str:
         if not self._root:
             raise OperationError(_WITHOUT_ROOT)
-        cut = cut_prefix(home) + secrets.token_hex(3)
+        said = "\n".join(_run([self._program, "-E"], must=True))
+        token = match[1] if (match := _TOKEN.search(said)) else ""
+        cut = f"{cut_prefix(home)}{secrets.token_hex(3)}{_TOKEN_MARK}{token}"
         self._flows[cut] = []
-        self._guards.start(cut, seconds, f"{self._program} -a com.apple/{cut} -F rules")
-        _run([self._program, "-E"], must=True)
+        script = "; ".join(" ".join([self._program, *words]) for words in _pf_removal(cut))
+        try:
+            self._guards.start(cut, seconds, script)
+        except OSError as error:
+            self.close(cut)
+            raise OperationError(f"no guard for a cut: {error}") from None
         return cut
 
     def drop(self, cut: str, flows: Iterable[Flow]) -> None:
@@ -192,7 +203,8 @@ class PacketFilter:
         _run([self._program, "-a", f"com.apple/{cut}", "-f", "-"], must=True, text=rules)
 
     def close(self, cut: str) -> None:
-        _run([self._program, "-a", f"com.apple/{cut}", "-F", "rules"], must=False)
+        for words in _pf_removal(cut):
+            _run([self._program, *words], must=False)
         self._flows.pop(cut, None)
         self._guards.stop(cut)
 
@@ -207,12 +219,19 @@ class PacketFilter:
         return found
 
 
+def _pf_removal(cut: str) -> tuple[tuple[str, ...], ...]:
+    rules = ("-a", f"com.apple/{cut}", "-F", "rules")
+    token = cut.rpartition(_TOKEN_MARK)[2]
+    return (rules, ("-X", token)) if token else (rules,)
+
+
 def firewall(platform: str = sys.platform) -> Firewall:
     """The packet filter of this kind of machine."""
     return PacketFilter() if platform == "darwin" else Iptables()
 
 
 def _run(command: Sequence[str], must: bool, text: str | None = None) -> list[str]:
+    """Returns the lines that it printed; pfctl prints its token beside its messages."""
     try:
         done = subprocess.run(
             command,
@@ -228,4 +247,4 @@ def _run(command: Sequence[str], must: bool, text: str | None = None) -> list[st
         return []
     if must and done.returncode:
         raise OperationError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout.splitlines()
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]

@@ -15,14 +15,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, assert_never
+from typing import assert_never
 
 import psutil
 import structlog
 
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import Blow, CutHere, CutOrder, OfChaos, StrikeHere
-from elasticd.core.words.children import TO_TRAINER, StrainMemory
 from elasticd.core.words.requests import (
     CutHow,
     CutLinks,
@@ -32,6 +31,7 @@ from elasticd.core.words.requests import (
     StrikeRank,
     StruckProcess,
 )
+from elasticd.core.words.trainers import TO_TRAINER, StrainMemory
 from elasticd.errors import OperationError, UsageError
 from elasticd.shell.chaos.cuts import Cutter, LinkCut
 from elasticd.shell.children.server import Child, ChildServer
@@ -39,6 +39,7 @@ from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.tasks import Tasks
 from elasticd.supervision.roster import kill_group
 from elasticd.types import NodeId
 
@@ -76,7 +77,7 @@ class Chaos:
         self._children = children
         self._watch = watch
         self._neighbours = neighbours
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("a blow of chaos")
 
     def handlers(self) -> Handlers:
         return {**on(StrikeRank, self.strike), **on(CutLinks, self.cut)}
@@ -86,10 +87,7 @@ class Chaos:
         self._cutter.clean()
 
     async def close(self) -> None:
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     # --- requests ----------------------------------------------------------------------
 
@@ -178,7 +176,7 @@ class Chaos:
                 self._cutter.abandon(cut)
             raise
         for cut in cuts:
-            self._run(self._hold(cut, order.seconds))
+            self._tasks.start(self._hold(cut, order.seconds))
 
     async def _hold(self, cut: LinkCut, seconds: float) -> None:
         try:
@@ -194,7 +192,7 @@ class Chaos:
         _require_possible(blow.what, blow.process)
         log.warning("chaos", **asdict(blow))
         if blow.process == "node":
-            self._run(self._strike_node(blow))
+            self._tasks.start(self._strike_node(blow))
             return
         child = next((c for c in self._children.children if c.pid == blow.pid), None)
         if child is None:
@@ -205,9 +203,9 @@ class Chaos:
             case "hang":
                 child.kill(signal.SIGSTOP)
                 if blow.seconds:
-                    self._run(self._wake(child, blow.seconds))
+                    self._tasks.start(self._wake(child, blow.seconds))
             case "slow":
-                self._run(self._slow([child], blow.seconds or SLOW_SECONDS))
+                self._tasks.start(self._slow([child], blow.seconds or SLOW_SECONDS))
             case "oom":
                 if sys.platform == "linux":
                     starve(child.pid)
@@ -256,11 +254,6 @@ class Chaos:
         finally:
             for child in children:
                 child.kill(signal.SIGCONT)
-
-    def _run(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _require_possible(what: StrikeKind, process: StruckProcess) -> None:

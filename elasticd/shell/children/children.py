@@ -16,15 +16,15 @@ import structlog
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.bulk import WantState
-from elasticd.core.words.children import (
-    FROM_REDUCER,
+from elasticd.core.words.codec import Words
+from elasticd.core.words.effects import FromChild
+from elasticd.core.words.limits import bounded
+from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.reducers import FROM_REDUCER, TO_REDUCER, ReducerHere, ReducerWarm
+from elasticd.core.words.trainers import (
     FROM_TRAINER,
-    TO_REDUCER,
     TO_TRAINER,
-    FromChild,
     LoadState,
-    ReducerHere,
-    ReducerWarm,
     TakeState,
     TrainerAtRun,
     TrainerExported,
@@ -32,9 +32,6 @@ from elasticd.core.words.children import (
     TrainerNotExported,
     TrainerWaiting,
 )
-from elasticd.core.words.codec import Words
-from elasticd.core.words.limits import bounded
-from elasticd.core.words.records import JobRecord, World
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
 from elasticd.settings.job import JobSpec
@@ -48,6 +45,7 @@ from elasticd.shell.children.logtimes import LogTimes
 from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer, Launch
 from elasticd.shell.children.watch import ChildWatch
+from elasticd.shell.tasks import Tasks
 from elasticd.supervision import machine
 from elasticd.supervision.endings import ending_status
 from elasticd.supervision.logs import RotatedLog
@@ -95,8 +93,8 @@ class Children:
         self._ids: dict[str, e.ChildId] = {}
         self._paths = DataPaths()
         self._exports = Exports()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.engines = Engines(self._running, post, self._do)
+        self._tasks = Tasks("what was to be done with a process of this node")
+        self.engines = Engines(self._running, post, self._tasks.start)
         self.watch = ChildWatch(
             lambda: server.children,
             self._on_stopped,
@@ -120,8 +118,7 @@ class Children:
 
     def close(self) -> None:
         self.watch.close()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.stop()
         self._paths.close_all()
         for one in self._running.values():
             one.close()
@@ -167,7 +164,7 @@ class Children:
             if effect.graceful:
                 one.unit.tell(machine.StopUnit())
             elif effect.dump:
-                self._do(self._dump_and_kill(one))
+                self._tasks.start(self._dump_and_kill(one))
             else:
                 self._kill_now(one)
 
@@ -220,7 +217,7 @@ class Children:
 
     def _show_log(self, one: RunningChild) -> None:
         if self._tending.locked():
-            self._do(self._show_log_later(one))  # it may be rotated right now
+            self._tasks.start(self._show_log_later(one))  # it may be rotated right now
             return
         try:
             if (shown := show_log(one.log.path)) is not None:
@@ -362,11 +359,6 @@ class Children:
 
     def _who(self, child: Child) -> RunningChild | None:
         return self._running.get(self._ids.get(child.nonce, -1))
-
-    def _do(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _close(fds: list[int]) -> None:

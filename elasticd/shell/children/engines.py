@@ -26,7 +26,7 @@ class Engines:
 
     running: Mapping[e.ChildId, RunningChild]
     post: Callable[[e.Event], None]
-    do: Callable[[Coroutine[Any, Any, None]], None]
+    do: Callable[[Coroutine[Any, Any, None]], object]
 
     def perform(self, effect: EngineEffect) -> None:
         one = self.running.get(effect.child)

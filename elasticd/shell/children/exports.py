@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from elasticd.core.words.bulk import WantState
-from elasticd.core.words.children import TO_TRAINER, ExportState
 from elasticd.core.words.effects import ChildId
+from elasticd.core.words.trainers import TO_TRAINER, ExportState
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.children.running import RunningChild
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elasticd.errors import OperationError
 from elasticd.shell.children.logspan import LogSpan, tail_start
-from elasticd.shell.children.logtimes import offset_at
+from elasticd.shell.children.logtimes import marks, offset_at
 from elasticd.types import JobId
 
 _SHOWN_LOG = "-trainer.log"
@@ -53,6 +53,7 @@ class ChildFiles:
             self.output_folder(job),
             self.output_copies() / job,
             self.logs_folder(job),
+            self.home / "history" / job,
         )
 
     def logs_folder(self, job: JobId) -> Path:
@@ -135,15 +136,16 @@ class ChildFiles:
             removed = self.dropped(job) if counted else 0
             return removed + offset_at(self.logs_folder(job), self.shown_logs(job), time)
 
-    def span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+    def span(self, job: JobId, since: float, tail: int | None, marked: bool = False) -> LogSpan:
         """Where that begins and ends which was printed after ``since``, or of it the last ``tail``
-        lines. No more is read than those take."""
+        lines. No more is read than those take. ``marked``: with how long it was when."""
         read, found = partial(self.printed, job, counted=True), None
         while found is None:
             with _moving:
                 parts, removed = self.shown_logs(job), self.dropped(job)
                 start = removed + offset_at(self.logs_folder(job), parts, since)
                 end = removed + sum(path.stat().st_size for path in parts)
+                known = marks(self.logs_folder(job), parts) if marked else ()
             found = (start, False) if tail is None else tail_start(read, start, end, tail)
         start, cut = found
         left_out = ""
@@ -151,7 +153,8 @@ class ChildFiles:
             left_out = f"so long are its lines that only the last {end - start} bytes are shown"
         elif start == removed > 0:
             left_out = f"{removed} bytes of it are gone, since a log keeps its newest parts"
-        return LogSpan(start, end, left_out)
+        when = tuple((time, removed + offset) for time, offset in known)
+        return LogSpan(start, end, left_out, when)
 
 
 def _read(paths: Iterable[Path], offset: int, limit: int) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticd.core.words.children import GiveWorld, Newcomers, WritePlan
 from elasticd.core.words.records import World, stayed
+from elasticd.core.words.trainers import GiveWorld, Newcomers, WritePlan
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
 
@@ -30,7 +30,11 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         checkpointed=world.checkpointed,
         checkpoint_folder=str(checkpoints),
         writes=WritePlan(
-            checkpoint.interval_steps, world.shards, checkpoint.replicas, world.writers
+            checkpoint.interval_steps,
+            world.shards,
+            checkpoint.replicas,
+            world.writers,
+            world.step if world.stores else -1,
         ),
         micro=cut(spec.batch.global_, spec.batch.micro, world.relief).micro,
         relief=world.relief,
@@ -39,7 +43,13 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         calls=world.calls,
         newcomers=_newcomers(world),
         walks=world.walks,
+        addresses=_addresses(world) if spec.plain is not None else (),
     )
+
+
+def _addresses(world: World) -> tuple[str, ...]:
+    """Each rank's end of the link to the rank before it."""
+    return tuple(host.rpartition(":")[0] for host in world.hosts)
 
 
 def _newcomers(world: World) -> Newcomers:

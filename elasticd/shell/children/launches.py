@@ -18,6 +18,7 @@ from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
 from elasticd.shell.children.ownvariables import own_variables
 from elasticd.shell.children.server import Launch
+from elasticd.types import CACHE_VARIABLE
 
 _SOCKET_BYTES = len("/pymp-XXXXXXXX/listener-XXXXXXXX")
 """What ``multiprocessing`` adds for its sockets."""
@@ -55,10 +56,13 @@ def trainer(
     }
     return Launch(
         "trainer",
-        [spec.job.python or sys.executable, "-m", "elasticd.train"],
+        [(not spec.plain and spec.job.python) or sys.executable, "-m", "elasticd.train"],
         folder,
         files.trainer_log(effect.job, effect.spare),
-        environment.of_trainer(known, _temporary(files), spec.job, record.passed),
+        {
+            CACHE_VARIABLE: str(files.cache_folder().absolute()),
+            **environment.of_trainer(known, _temporary(files), spec.job, record.passed),
+        },
         settings,
         effect.job,
         effect.spare,

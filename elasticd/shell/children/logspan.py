@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Self
 
 PIECE_BYTES = 256 * 1024
@@ -11,6 +12,8 @@ PIECE_BYTES = 256 * 1024
 TAIL_LINE_BYTES = 256 * 1024
 """So much, times the lines, is looked through for the last lines; longer ones are cut."""
 
+Marks = tuple[tuple[float, int], ...]
+"""Unix times, each with the offset of the first byte that was printed later."""
 Read = Callable[[int, int], bytes]
 """Given an offset and a length, what is there; less than that if it has been removed since."""
 
@@ -24,9 +27,13 @@ class LogSpan:
     """None: an earlier version of the daemon, which doesn't say."""
     left_out: str = ""
     """What was asked for and is not in it; empty if nothing is known to be."""
+    marks: Marks = ()
+    """How long the log was when, upwards; empty: that was not asked, or is not known."""
 
     def encoded(self) -> bytes:
-        return f"{self.start} {self.end}\n{self.left_out}".encode()
+        said = f"{self.start} {self.end}\n{self.left_out}"
+        marks = " ".join(f"{time:.3f} {offset}" for time, offset in self.marks)
+        return f"{said}\0{marks}".encode() if marks else said.encode()
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
@@ -35,9 +42,13 @@ class LogSpan:
         Raises:
             ValueError: it is none.
         """
-        numbers, _, left_out = data.decode("utf-8", "replace").partition("\n")
+        said, _, marked = data.decode("utf-8", "replace").partition("\0")
+        numbers, _, left_out = said.partition("\n")
         start, *end = map(int, numbers.split(" "))
-        return cls(start, end[0] if end else None, left_out)
+        words = marked.split()
+        pairs = zip(map(float, words[::2]), map(int, words[1::2]), strict=False)
+        marks = tuple((time, offset) for time, offset in pairs if isfinite(time))
+        return cls(start, end[0] if end else None, left_out, marks)
 
 
 def tail_start(read: Read, start: int, end: int, lines: int) -> tuple[int, bool] | None:

@@ -11,11 +11,14 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 FILE_NAME = "times"
 MAX_BYTES = 256 * 1024
 """Beyond that every other line goes."""
+MOST_MARKS = 300
+"""Are told of a log: so fine is the order in which those of several nodes are shown."""
 _ROTATED = -1
 
 
@@ -67,6 +70,41 @@ class LogTimes:
     def keep(self, logs: Iterable[Path]) -> None:
         """Nobody prints into others any more."""
         self._lengths = {log: self._lengths[log] for log in logs if log in self._lengths}
+
+
+def marks(
+    folder: Path, parts: Sequence[Path], most: int = MOST_MARKS
+) -> tuple[tuple[float, int], ...]:
+    """How many bytes of ``parts``, one behind the other, there were at which times, upwards: the
+    newest, and at most so many."""
+    begins = dict(zip([path.name for path in parts], _begins(parts), strict=True))
+    rotations: dict[str, int] = {}
+    later: dict[str, int] = {}
+    found: list[tuple[float, int]] = []
+    for note in reversed(list(_read(folder / FILE_NAME))):
+        rotations.setdefault(note.name, 0)
+        rotations[note.name] += note.length > later.get(note.name, note.length)
+        later[note.name] = note.length
+        age = rotations[note.name]
+        place = begins.get(f"{note.name}.{age}" if age else note.name)
+        if place is not None and note.length >= 0 and isfinite(note.time):
+            found.append((note.time, place[0] + min(note.length, place[1])))
+    found.sort()
+    upwards = [
+        (time, offset)
+        for (time, offset), before in zip(
+            found, itertools.accumulate([0, *(at for _, at in found)], max), strict=False
+        )
+        if offset > before
+    ]
+    step = -(-len(upwards) // most) or 1
+    return tuple(upwards[::-1][::step][::-1])
+
+
+def _begins(parts: Sequence[Path]) -> list[tuple[int, int]]:
+    """Of each part the offset where it begins, and its size."""
+    sizes = [path.stat().st_size for path in parts]
+    return list(zip(itertools.accumulate([0, *sizes]), sizes, strict=False))
 
 
 def offset_at(folder: Path, parts: Sequence[Path], time: float) -> int:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import structlog
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import ReducerWarm
 from elasticd.core.words.records import World
+from elasticd.core.words.reducers import ReducerWarm
 from elasticd.errors import OperationError
 from elasticd.shell.children.awake import Assertion, Awake
 from elasticd.shell.children.ports import ClaimedPort, claim_port
@@ -84,7 +84,8 @@ class RunningChild:
 
     def warm(self, host: str, word: ReducerWarm) -> e.ReducerReady:
         """What its daemon is told of a reducer that has a port."""
-        return e.ReducerReady(self.id, f"{host}:{self.port}", word.proves, word.walks)
+        at = f"{host}:{self.port}"
+        return e.ReducerReady(self.id, at, word.proves, word.walks, word.chains)
 
     def stay_awake(self, awake: Awake) -> None:
         """No machine is to fall asleep under a trainer, be it a spare that may take over."""

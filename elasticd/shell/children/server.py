@@ -22,12 +22,12 @@ from typing import Any
 
 import structlog
 
-from elasticd.core.words.children import Alive
 from elasticd.core.words.processes import (
     FROM_ANY_CHILD,
     NEWEST,
     OLDEST,
     TO_ANY_CHILD,
+    Alive,
     ChildBye,
     ChildHello,
 )

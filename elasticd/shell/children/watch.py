@@ -18,6 +18,7 @@ import psutil
 from elasticd.recovery.signatures import LastMemory
 from elasticd.shell.children import room
 from elasticd.shell.children.server import Child
+from elasticd.shell.tasks import Tasks
 
 LOOK_SECONDS = 0.4
 STOPPED_SECONDS = 1.6
@@ -68,15 +69,14 @@ class ChildWatch:
         self._pressed_at = float("-inf")
         self._seen: dict[int, _Seen] = {}
         self._told: set[int] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks("looking at this node's processes")
 
     def start(self) -> None:
         """Begin to look; needs a running loop."""
-        self._task = asyncio.create_task(self._run())
+        self._tasks.keep("looking at this node's processes", self._run)
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.stop()
 
     def last_seen(self, pid: int) -> LastMemory | None:
         """What is known of the memory of a child that has just ended; forgets it."""

@@ -166,9 +166,13 @@ class Inventory:
                     doubts.append(_Doubt(node, row, index, result))
 
         async def check_all() -> None:
-            await asyncio.gather(*(check(node) for node in known.stored))
-            async for result in self._settled(job, doubts, policies):
-                await results.put(result)
+            try:
+                await asyncio.gather(*(check(node) for node in known.stored))
+                async for result in self._settled(job, doubts, policies):
+                    await results.put(result)
+            except Exception:
+                await results.put(None)  # who asks hears of it
+                raise
             await results.put(None)
 
         work = asyncio.create_task(check_all())

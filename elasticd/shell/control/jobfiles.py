@@ -14,6 +14,7 @@ from elasticd.counting import counted
 from elasticd.errors import ElasticdError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.storage.archives import Archives
+from elasticd.shell.tasks import tell
 from elasticd.types import JobId, NodeId
 
 ROUND_SECONDS = 10.0
@@ -68,11 +69,12 @@ class JobFiles:
 
     async def _spread(self, record: JobRecord, source: NodeId, known: frozenset[NodeId]) -> str:
         """The same of files that ``source`` gives; those that are ``known`` to have them are not
-        asked."""
+        asked. Stores come first: those that train go together, as a rule."""
         lasting, wanted = self._lasting(), self._wanted(record)
         behind = sorted(each for each in lasting if each > self.me)
         others = behind + sorted(each for each in lasting if each < self.me)
-        others = [each for each in others if each not in known]
+        stores = self.node.tables.nodes.standing().stores
+        others = sorted((n for n in others if n not in known), key=lambda n: n not in stores)
         lacking = wanted - len(known & {*lasting})
         found = await self.archives.spread(record.archive, source, others, lacking)
         job = self._of(record.id)
@@ -89,8 +91,8 @@ class JobFiles:
             await asyncio.sleep(ROUND_SECONDS)
             try:
                 await self.look()
-            except Exception:  # whatever it is, the next look may do better
-                log.exception("the look over the jobs' files failed")
+            except Exception as error:  # whatever it is, the next look may do better
+                tell("looking over the jobs' files failed", error)
 
     async def look(self) -> None:
         """As the view's leader: of what too few nodes have since others have gone, have copies
@@ -154,6 +156,8 @@ class JobFiles:
                 if not await self._spread(record, source, known):
                     return ""
                 known = self._known(record)
+        if not self.node.ctx.station.holds:
+            return "no node that may hold its files gives them to others"
         await self.archives.have(record.archive)
         return await self._spread(record, self.me, known | {self.me})
 
@@ -164,9 +168,11 @@ class JobFiles:
         return self._of(record.id).holders & {*self._lasting()}
 
     def _lasting(self) -> list[NodeId]:
-        """The nodes that count: one that is drained may be switched off."""
-        members, unwanted = self._members(), self.node.drivers.unwanted()
-        return [each for each in members if each not in unwanted] or members
+        """The nodes that count: one that is drained may be switched off, a witness holds no files
+        but those of a job that was submitted there."""
+        standing = self.node.tables.nodes.standing()
+        members = [each for each in self._members() if each not in standing.witnesses]
+        return [each for each in members if each not in standing.leaving] or members
 
     def _members(self) -> list[NodeId]:
         view = self.node.views.view

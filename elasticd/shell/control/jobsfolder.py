@@ -30,6 +30,7 @@ from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.durable import write_durable, write_whole
 from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
 from elasticd.shell.storage.watching import FolderWatch, Hints
+from elasticd.shell.tasks import Tasks, tell
 
 RETRY_SECONDS = 5.0
 RESCAN_SECONDS = 30.0
@@ -88,6 +89,7 @@ class JobsFolder:
         self._accepted: dict[str, str] = {}
         self._kernel = FolderWatch()
         self._polled = False
+        self._tasks, self._begun = Tasks("looking into the jobs folder"), False
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -99,8 +101,7 @@ class JobsFolder:
         """
         self = cls(folder, submit)
         await asyncio.to_thread(self._folder.mkdir, 0o700, parents=True, exist_ok=True)
-        self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(_report)
+        self._task = self._tasks.keep("looking into the jobs folder", self._run)
         return self
 
     async def close(self) -> None:
@@ -111,8 +112,10 @@ class JobsFolder:
         await self._kernel.close()
 
     async def _run(self) -> None:
-        self._accepted = await asyncio.to_thread(self._read_accepted)
-        await self._watch()
+        if not self._begun:
+            self._accepted = await asyncio.to_thread(self._read_accepted)
+            await self._watch()
+            self._begun = True
         while True:
             self._hint.clear()
             pause = await self._look()
@@ -176,6 +179,9 @@ class JobsFolder:
         except (ElasticdError, OSError) as error:
             log.warning("job not submitted yet", name=job.name, reason=str(error))
             return RETRY_SECONDS
+        except Exception as error:  # it must not keep the others
+            tell(f"taking {job.name} in the jobs folder failed, and is tried again", error)
+            return RETRY_SECONDS
         self._dealt_with[job.name] = job.signature
         return 0
 
@@ -213,19 +219,13 @@ class JobsFolder:
 
     def _read_accepted(self) -> dict[str, str]:
         try:
-            found = json.loads((self._folder / ACCEPTED_NAME).read_bytes())
+            found = dict(json.loads((self._folder / ACCEPTED_NAME).read_bytes()))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             log.warning("accepted jobs are forgotten", file=ACCEPTED_NAME, reason=str(error))
             return {}
-        return {str(digest): str(job) for digest, job in dict(found).items()}
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "the jobs folder failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)
+        return {str(digest): str(job) for digest, job in found.items()}
 
 
 def find_jobs(folder: Path) -> list[FoundJob]:

@@ -7,6 +7,7 @@ import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from elasticd.core.node import Node
 from elasticd.core.words import requests as r
@@ -25,7 +26,7 @@ _FOLLOW_SECONDS = 0.3
 _UNREAD_SECONDS = 5.0
 """So long a job's end is followed where a node's log can't be read."""
 _READ_BYTES = 256 * 1024
-_SPAN_BYTES = 4096
+_SPAN_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -37,17 +38,36 @@ class _NodeLog:
     """Where to stop; None: never."""
     left_out: str = ""
     """What is yet to be told of before what follows."""
+    marks: list[tuple[float, int]] = field(default_factory=list)
+    """How long it was when: what of that is yet to be shown, upwards."""
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
 
+    def due(self) -> float:
+        """By when what comes next was printed; infinite: that is not known."""
+        while self.marks and self.marks[0][1] <= self.offset:
+            del self.marks[0]
+        return self.marks[0][0] if self.marks and not self.over() else inf
+
+    def until(self, time: float) -> int:
+        """The offset up to which it was printed by then; where that is not known, far away."""
+        if not self.marks:
+            return self.offset + _READ_BYTES
+        return max(at for when, at in self.marks if when <= max(time, self.marks[0][0]))
+
     def over(self) -> bool:
         return self.end is not None and self.offset >= self.end
 
-    def took(self, data: bytes) -> bytes:
-        """What of ``data``, which lies at the place, is to be shown."""
-        if self.end is not None:
-            data = data[: max(0, self.end - self.offset)]
+    def told(self) -> int:
+        """Up to where all has been told: of a letter that is cut, its first bytes have not."""
+        return self.offset - len(self.decoder.getstate()[0])
+
+    def took(self, data: bytes, until: int) -> bytes:
+        """What of ``data``, which lies at the place, is to be shown, ``until`` an offset at
+        most."""
+        ends = until if self.end is None else min(until, self.end)
+        data = data[: max(0, ends - self.offset)]
         self.offset += len(data)
         return data
 
@@ -75,34 +95,47 @@ class LogDesk:
             moved, unread = False, dict[NodeId, str]()
             ranks = await self._last_ranks(job)
             # Of a time that is yet to come nothing is to be shown: all there is was printed before.
-            nodes = [] if since > self.now() else self._nodes_by_rank(job, request.rank, ranks)
+            nodes = [] if since > self.now() else self._nodes_by_rank(job, request, ranks)
             # Who is there only later has printed nothing before.
             first = {*nodes} if first is None else first
             for node in nodes:
                 try:
-                    if (place := places.get(node)) is None:
-                        tail = request.tail if node in first else None
-                        span = await self._span(node, job, since, tail)
-                        end = None if request.follow else span.end
-                        place = places[node] = _NodeLog(span.start, end, span.left_out)
+                    if node not in places:
+                        places[node] = await self._place(node, request, node in first, len(nodes))
+                        if request.past is not None:
+                            said = _said(request, ranks.get(node), node, places[node], b"")
+                            await stream.send(said)
+                except (ElasticdError, OSError) as error:
+                    unread[node] = str(error)
+            # What was printed first is shown first, as far as that is known.
+            dues = sorted(places[node].due() for node in nodes if node in places)
+            due, next_due = [*dues, inf, inf][:2]
+            for node in nodes:
+                if (place := places.get(node)) is None:
+                    continue
+                if place.due() > due:
+                    moved = True  # its turn comes
+                    continue
+                until = place.until(next_due)
+                try:
                     data = b"" if place.over() else await self._bytes(node, job, place.offset)
                     if not (data or place.over()):
                         gone = (await self._span(node, job)).start - place.offset
+                        place.marks.clear()  # nobody waits for what is not there
                         if gone > 0:
                             place.offset, moved = place.offset + gone, True
                             place.left_out = f"{gone} bytes of it went before they were read"
+                            until += gone
                 except (ElasticdError, OSError) as error:
                     unread[node] = str(error)
+                    place.marks.clear()
                     continue
                 if place.left_out:
                     await stream.send(r.LogCut(ranks.get(node), node, place.left_out))
                     place.left_out = ""
-                if data := place.took(data):
+                if data := place.took(data, until):
                     moved = True
-                    text = "" if request.raw else place.decoder.decode(data)
-                    rank = ranks.get(node)
-                    said = r.LogText(rank, node, text)
-                    await stream.send(r.LogBytes(rank, node, data) if request.raw else said)
+                    await stream.send(_said(request, ranks.get(node), node, place, data))
             if not moved and (ended or not request.follow):
                 # A node whose trainer has just ended may be back with what that printed last.
                 over_at = self.now() if over_at is None else over_at
@@ -116,15 +149,35 @@ class LogDesk:
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
 
+    async def _place(self, node: NodeId, request: r.ReadLogs, first: bool, nodes: int) -> _NodeLog:
+        """Where to begin. ``first``: the node was there when its log was asked for."""
+        job, past = self.node.tables.jobs.known(request.job).id, request.past or {}
+        if (shown := past.get(node)) is None:
+            # Where others were shown before by another daemon, this one has come since.
+            tail = request.tail if first and not past else None
+            span = await self._span(node, job, request.since or 0.0, tail, marked=nodes > 1)
+            start, left_out = span.start, span.left_out
+        else:
+            span = await self._span(node, job)
+            start = max(span.start, shown if span.end is None else min(shown, span.end))
+            gone = span.start - shown
+            left_out = f"{gone} bytes of it went before they were read" if gone > 0 else ""
+        return _NodeLog(start, None if request.follow else span.end, left_out, [*span.marks])
+
     async def _span(
-        self, node: NodeId, job: JobId, since: float = 0.0, tail: int | None = None
+        self,
+        node: NodeId,
+        job: JobId,
+        since: float = 0.0,
+        tail: int | None = None,
+        marked: bool = False,
     ) -> LogSpan:
         if node == self.node.me:
-            return await self.states.log_span(job, since, tail)
+            return await self.states.log_span(job, since, tail, marked)
         if not self.neighbours.reaches(node):
             raise OperationError(f"{node} can't be reached")
         fd = nameless_file()
-        wanted = WantLogStart(job, since, counted=True, span=True, tail=tail)
+        wanted = WantLogStart(job, since, counted=True, span=True, tail=tail, marks=marked)
         try:
             await self.neighbours.fetch(node, wanted, fd)
             return LogSpan.decoded(os.pread(fd, _SPAN_BYTES, 0))
@@ -146,9 +199,11 @@ class LogDesk:
             os.close(fd)
 
     def _nodes_by_rank(
-        self, job: JobId, rank: int | None, ranks: dict[NodeId, int]
+        self, job: JobId, request: r.ReadLogs, ranks: dict[NodeId, int]
     ) -> list[NodeId]:
-        if rank is not None:
+        if (rank := request.rank) is not None:
+            if request.follow and not ranks:
+                return []  # no world has been formed yet: it is waited for
             if rank not in ranks.values():
                 raise OperationError(f"job {job} has no rank {rank} now")
             return [node for node, own in ranks.items() if own == rank]
@@ -158,3 +213,13 @@ class LogDesk:
     async def _last_ranks(self, job: JobId) -> dict[NodeId, int]:
         members = await self.events.last_members(job)
         return {NodeId(node): rank for rank, node in enumerate(members)}
+
+
+def _said(
+    request: r.ReadLogs, rank: int | None, node: NodeId, place: _NodeLog, data: bytes
+) -> r.LogText | r.LogBytes:
+    text = "" if request.raw else place.decoder.decode(data)
+    if request.past is None:
+        return r.LogBytes(rank, node, data) if request.raw else r.LogText(rank, node, text)
+    at = place.told()
+    return r.LogBytes(rank, node, data, at) if request.raw else r.LogText(rank, node, text, at)

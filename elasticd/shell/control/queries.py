@@ -15,13 +15,13 @@ from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import Path
 from elasticd.errors import OperationError
+from elasticd.settings.config import roles_of
 from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.control.submissions import Submissions
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.stalls import StallCount
 from elasticd.shell.storage.eventlog import LAST_EVENTS, EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.states import States
@@ -50,11 +50,11 @@ class Queries:
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
         restart: Callable[[], None],
-        stalls: StallCount,
+        loop: Callable[[], Mapping[str, Any]],
         told: Callable[[], Awaitable[None]],
     ) -> None:
-        """``told``: waits until there is an event of all that ``status`` shows, but not for a disk
-        that hangs."""
+        """``loop``: how this daemon fares. ``told``: waits until there is an event of all that
+        ``status`` shows, but not for a disk that hangs."""
         self._node = node
         self._cluster = cluster
         self._states = states
@@ -65,7 +65,7 @@ class Queries:
         self._ways = ways
         self._post = post
         self._shut_down, self._restart = shut_down, restart
-        self._stalls = stalls
+        self._loop = loop
         self._told = told
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
@@ -99,7 +99,7 @@ class Queries:
         node, view = self._node, self._node.views.view
         listed = self._listing.listed(request.ended)
         if request.job is not None:
-            listed = [self._known(request.job)]
+            listed = [self.known(request.job)]
         jobs: list[dict[str, Any]] = []
         async for more in self._listing.some_at_a_time(listed):
             if request.parts and jobs and most_bytes([*jobs, *more]) > PART_BYTES:
@@ -122,13 +122,14 @@ class Queries:
                     "id": name,
                     **_what_it_is(self._infos.get(name)),
                     "state": node.state_of(name),
+                    "roles": list(roles_of(node.tables.nodes.role_of(name))),
                     "links": self._links_to(name),
                     "unfit": jobs_without(queue, name),
                 }
                 for name in sorted(self.node_names())
             ],
             "jobs": jobs,
-            "loop": {"node": node.me, **self._stalls.plain()},
+            "loop": {"node": node.me, **self._loop()},
             "walled": list(self._ways.walled()),
         }
 
@@ -162,7 +163,7 @@ class Queries:
         ]
 
     async def events(self, request: r.ReadEvents, stream: Stream) -> None:
-        job = self._known(request.job) if request.job is not None else None
+        job = self.known(request.job) if request.job is not None else None
         await self._told()
         events = self._events.follow(job) if request.follow else self._events.so_far(job)
         async for event in events:
@@ -173,7 +174,7 @@ class Queries:
     # --- changing -----------------------------------------------------------------------------
 
     async def cancel(self, request: r.CancelJob, stream: Stream) -> r.Outcome:
-        job = self._known(request.job)
+        job = self.known(request.job)
         return await self._ask(lambda number: e.Cancel(number, job))
 
     async def forget(self, request: r.ForgetJob, stream: Stream) -> r.Outcome:
@@ -181,15 +182,15 @@ class Queries:
         return await self._ask(lambda number: e.Forget(number, request.job))
 
     async def pause(self, request: r.PauseJob, stream: Stream) -> r.Outcome:
-        job = self._known(request.job)
+        job = self.known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, True))
 
     async def resume(self, request: r.ResumeJob, stream: Stream) -> r.Outcome:
-        job = self._known(request.job)
+        job = self.known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, False))
 
     async def retry(self, request: r.RetryJob, stream: Stream) -> r.Outcome:
-        job = self._known(request.job)
+        job = self.known(request.job)
         return await self._ask(lambda number: e.Retry(number, job, request.memory))
 
     async def drain(self, request: r.DrainNode, stream: Stream) -> r.Outcome:
@@ -244,7 +245,8 @@ class Queries:
         """Whether there is a record of it, also of one that was forgotten."""
         return job in self._node.records
 
-    def _known(self, job: JobId) -> JobId:
+    def known(self, job: JobId) -> JobId:
+        """Raises OperationError: there is no such job."""
         return self._node.tables.jobs.known(job).id
 
 

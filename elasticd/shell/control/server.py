@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageE
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.accounts import peer_uid
 from elasticd.shell.complaints import Complaints
+from elasticd.shell.tasks import Tasks, tell
 from elasticd.shell.unixsocket import bind_unix
 
 SOCKET_NAME = "control.sock"
@@ -126,6 +128,16 @@ class Stream:
         await self._writer.drain()
 
 
+def _read_to_its_end(client: asyncio.Task[Any], pump: asyncio.Task[bool]) -> None:
+    """Nobody waits for more from a client that has hung up, or that can't be read."""
+    if pump.cancelled():
+        return
+    if (error := pump.exception()) is not None:
+        tell("reading from a client of control.sock failed", error)
+    if error is not None or pump.result():
+        client.cancel()
+
+
 Handler = Callable[[Any, Stream], Awaitable[Said | None]]
 """Gets a request and its client; returns the answer, or None after it has streamed.
 
@@ -154,7 +166,7 @@ class ControlServer:
         self._path = home.absolute() / SOCKET_NAME
         self._handlers, self._words = dict(handlers), words
         self.complaints = Complaints("control")
-        self._clients: set[asyncio.Task[None]] = set()
+        self._clients = Tasks("answering on control.sock")
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -168,25 +180,15 @@ class ControlServer:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A task of our own: the one that asyncio makes of a coroutine complains when it is
         # cancelled.
-        client = asyncio.create_task(self._serve(reader, writer))
-        self._clients.add(client)
-        client.add_done_callback(lambda _: self._ended(client, writer))
-
-    def _ended(self, client: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
-        self._clients.discard(client)
-        writer.close()  # in case it was cancelled before it began
-        if not client.cancelled() and (error := client.exception()) is not None:
-            context = {"message": "a control handler failed", "exception": error, "task": client}
-            client.get_loop().call_exception_handler(context)
+        client = self._clients.start(self._serve(reader, writer))
+        client.add_done_callback(lambda _: writer.close())  # it may be cancelled before it begins
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         me = asyncio.current_task()
         assert me is not None
         stream = Stream(reader, writer, peer_uid(writer.get_extra_info("socket")))
         pump = asyncio.create_task(stream._pump())
-        pump.add_done_callback(
-            lambda done: me.cancel() if not done.cancelled() and done.result() else None
-        )
+        pump.add_done_callback(partial(_read_to_its_end, me))
         try:
             await self._converse(stream)
         finally:
@@ -245,10 +247,7 @@ class ControlServer:
         if self._server is None:
             return
         self._server.close()
-        clients = tuple(self._clients)
-        for client in clients:
-            client.cancel()
-        await asyncio.gather(*clients, return_exceptions=True)
+        await self._clients.cancel()
         await self._server.wait_closed()
         self._server = None
         self._path.unlink(missing_ok=True)

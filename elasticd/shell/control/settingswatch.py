@@ -20,11 +20,12 @@ from elasticd.errors import ConfigError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.changing import change
-from elasticd.settings.config import NodeConfig, values_of
+from elasticd.settings.config import NodeConfig, showable, values_of
 from elasticd.settings.localhomes import is_local
 from elasticd.settings.rules import shown
 from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
 from elasticd.shell.storage.watching import FolderWatch, Hints
+from elasticd.shell.tasks import Tasks
 
 LOOK_SECONDS = 30.0
 """Between two looks at the most: events get lost, and a link leads to where none are told."""
@@ -51,21 +52,22 @@ class SettingsWatch:
         self._seen: _Signature = None
         self._found = running
         self._gone_at: float | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks, self._watches = Tasks("following elasticd.toml"), False
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._tasks.keep("following elasticd.toml", self._run)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._tasks.cancel()
         await self._folder.close()
 
     async def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the system's limit of watches: it is looked at anyway
-            hints = Hints(asyncio.get_running_loop(), self._hint.set)
-            await self._folder.start(self._path.parent, hints, recursive=False)
+        if not self._watches:
+            self._watches = True
+            with contextlib.suppress(OSError):  # the system's limit of watches: it is looked anyway
+                hints = Hints(asyncio.get_running_loop(), self._hint.set)
+                await self._folder.start(self._path.parent, hints, recursive=False)
+        self._seen = None  # after a failure what the file says is read again
         while True:
             self._hint.clear()
             pause = await self._look()
@@ -99,13 +101,16 @@ class SettingsWatch:
         return LOOK_SECONDS
 
     def _changed(self, found: NodeConfig) -> None:
-        before, self._found = values_of(self._found), found
         found_now = change(self._running, found)
-        self._running = found_now.config
         if found_now.taken:
             self._take(found_now.config)
+        before, self._found = values_of(self._found), found
+        self._running = found_now.config
+        if found_now.taken:
             values = values_of(found)
-            said = ", ".join(f"{key} = {shown(values[key])}" for key in found_now.taken)
+            said = ", ".join(
+                f"{key} = {shown(showable(key, values[key]))}" for key in found_now.taken
+            )
             fields = {"keys": list(found_now.taken)}
             self._tell("settings_taken", f"{self._path.name}: from now on {said}", fields)
         if new := [key for key in found_now.later if values_of(found)[key] != before[key]]:

@@ -30,9 +30,9 @@ from elasticd.shell.network.hello import (
 )
 from elasticd.shell.network.sealed import Sealed
 from elasticd.shell.network.table import PeerTable
-from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
 from elasticd.shell.network.wires import PeerRun
+from elasticd.shell.tasks import Tasks
 from elasticd.trust.names import Issued
 
 MAX_CONNECTIONS = 2048
@@ -71,9 +71,8 @@ class Acceptor:
     renew: Admit | None = None
     """Talks with members that renew their certificates; None: nobody may, here."""
     bind: Callable[[str], Awaitable[list[socket.socket]]] = bound
-    _later: asyncio.Task[None] | None = None
-    """Waits for addresses that the machine hasn't had yet."""
-    _listening: dict[socket.socket, asyncio.Task[None]] = field(default_factory=dict)
+    _kept: Tasks = field(default_factory=lambda: Tasks("listening"))
+    _listening: list[socket.socket] = field(default_factory=list)
     _strangers: dict[asyncio.Task[None], None] = field(default_factory=dict)
     _fetching: dict[asyncio.Task[None], Issued] = field(default_factory=dict)
 
@@ -98,7 +97,8 @@ class Acceptor:
         for each, failure in failures.items():  # one that the first covers may be among them
             log.info("not listened on", address=each, reason=failure.strerror)
         if absent := [each for each, failure in failures.items() if _is_absent(failure)]:
-            self._later = asyncio.create_task(self._serve_later(absent))
+            later = partial(self._serve_later, absent)
+            self._kept.keep("listening at addresses that come later", later)
 
     async def _serve_later(self, absent: list[str]) -> None:
         """Listen on each of these as soon as the machine has it."""
@@ -124,13 +124,12 @@ class Acceptor:
                 listening.close()
                 raise
             listening.setblocking(False)
-            self._listening[listening] = asyncio.create_task(self._accept_at(listening))
+            self._listening.append(listening)
+            self._kept.keep("accepting connections", partial(self._accept_at, listening))
 
     async def stop(self) -> None:
         """Accept nothing more."""
-        if self._later is not None:
-            await cancel([self._later])
-        await cancel(tuple(self._listening.values()))
+        await self._kept.cancel()
         for listening in self._listening:
             listening.close()
         self._listening.clear()

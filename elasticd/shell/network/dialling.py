@@ -27,10 +27,10 @@ from elasticd.shell.network.hello import (
     Refused,
 )
 from elasticd.shell.network.table import PeerTable
-from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.transfer import READ_BYTES
 from elasticd.shell.network.wall import CURE
 from elasticd.shell.network.wires import PeerRun, Wire
+from elasticd.shell.tasks import Tasks, cancel
 from elasticd.trust.names import Issued
 
 MAX_ADDRESSES = 1024
@@ -114,7 +114,9 @@ class Dialler:
     table: PeerTable
     tasks: Tasks
     dials: dict[str, Dial] = field(default_factory=dict)
-    replacing: Tasks = field(default_factory=Tasks)
+    replacing: Tasks = field(
+        default_factory=lambda: Tasks("replacing a connection with another node")
+    )
     """One for each connection, which ends with it; they are no connections."""
 
     def dial(self, address: str, *, learned: bool) -> None:

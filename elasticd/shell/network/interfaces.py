@@ -171,3 +171,16 @@ def _ranked(found: Addresses, hardware: Hardware) -> list[_Ranked]:
 def hosts() -> tuple[str, ...]:
     """Those of this machine."""
     return usable(addresses(), this_hardware())
+
+
+def with_masks(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``hosts`` that are this machine's own, with the bits of their networks' masks."""
+    own = {
+        each.address: each.netmask
+        for found in psutil.net_if_addrs().values()
+        for each in found
+        if each.family == socket.AF_INET and each.netmask
+    }
+    return tuple(
+        str(ipaddress.ip_interface(f"{host}/{own[host]}")) for host in hosts if host in own
+    )

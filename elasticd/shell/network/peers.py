@@ -7,10 +7,10 @@ when that daemon dies, which is the fastest news of it that there is.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from elasticd.core.words.records import Path
@@ -26,8 +26,8 @@ from elasticd.shell.network.gate import Gate, Refusals
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.minder import measure, mind
 from elasticd.shell.network.table import PeerTable
-from elasticd.shell.network.tasks import Tasks, cancel
 from elasticd.shell.network.wires import PeerRun
+from elasticd.shell.tasks import Tasks
 from elasticd.types import NodeId
 
 MAX_QUEUED_BYTES = 4 * MAX_FRAME_BYTES
@@ -53,7 +53,8 @@ class Peers:
         want a new certificate; None: nobody may, here."""
         self._listen = listen
         self._addresses = tuple(addresses)
-        self._tasks = Tasks()
+        self._tasks = Tasks("a connection with another node")
+        self._kept = Tasks("the care for connections")
         self._gate = Gate(me, credentials)
         self._table = PeerTable(call, self._tasks, self._measure)
         self._bulk = Bulk(self._gate, call.serve, self._table.address_of)
@@ -62,7 +63,6 @@ class Peers:
         self._acceptor = Acceptor(
             self._gate, self._table, self._bulk, self._tasks, learn, admit, renew
         )
-        self._minder: asyncio.Task[None] | None = None
         self.fetch = self._bulk.fetch
 
     async def start(self) -> None:
@@ -73,7 +73,7 @@ class Peers:
         """
         await self._acceptor.listen(self._listen)
         self.dial(self._addresses)
-        self._minder = asyncio.create_task(mind(self._table))
+        self._kept.keep("judging the connections of peers", partial(mind, self._table))
 
     def dial(self, addresses: Iterable[str]) -> None:
         """Look for other daemons there, too."""
@@ -94,8 +94,7 @@ class Peers:
         """Close every connection, after what was sent has had a second to leave."""
         self._table.closing = True
         await self._acceptor.stop()
-        if self._minder is not None:
-            await cancel([self._minder])
+        await self._kept.cancel()
         # Those that we send on go first: a peer reads our last words before it sees us gone.
         await self._dialler.close()
         await self._tasks.cancel()

@@ -22,8 +22,9 @@ from elasticd.errors import ProtocolError
 
 _MOVED_BYTES = 1 << 20
 """By one call at most."""
-_NOT_READ = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""The system can't read such files: macOS can't read shared memory, only map it."""
+_NOT_READ = (errno.ESPIPE, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""The system can't read such files: macOS can't read shared memory, only map it, and says ESPIPE
+(XNU, preparefileread)."""
 _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 

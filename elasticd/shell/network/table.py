@@ -11,8 +11,8 @@ import structlog
 
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Hello
-from elasticd.shell.network.tasks import Tasks
 from elasticd.shell.network.wires import PeerRun
+from elasticd.shell.tasks import Tasks
 from elasticd.types import NodeId
 
 log = structlog.get_logger(__name__)

@@ -31,7 +31,7 @@ from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network import lookups, stream
 from elasticd.shell.network.credentials import Credentials, reason_of
 from elasticd.shell.network.sealed import Sealed
-from elasticd.shell.network.tasks import cancel
+from elasticd.shell.tasks import cancel
 
 CONNECT_SECONDS = 3.0
 HANDSHAKE_SECONDS = 10.0

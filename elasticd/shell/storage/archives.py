@@ -29,6 +29,7 @@ from elasticd.shell.storage.durable import PARTIAL_SUFFIX, settle
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.places import Places
 from elasticd.shell.storage.spreading import Spread, spread
+from elasticd.shell.tasks import reason, tell
 from elasticd.types import JobId, NodeId
 
 MAX_COPYING = 4
@@ -202,16 +203,19 @@ class Archives:
             raise ProtocolError("bad digest")
         return self._folder / f"{digest}.tar"
 
-    async def remove(self, digest: str, used: Callable[[], bool]) -> None:
-        """Unless a job needs it (``used``), or one that is about to be known. None is stored
-        meanwhile.
+    async def remove(self, digest: str, used: Callable[[], bool]) -> bool:
+        """Unless a job needs it (``used``), or one that is about to be known: then it returns
+        False, as it is to be asked for again. None is stored meanwhile.
 
         Raises:
             OSError: the disk refuses.
         """
         async with self._storing:
-            if not self._held[digest] and not used():
+            if self._held[digest]:
+                return False
+            if not used():
                 await asyncio.to_thread(self._remove, digest)
+            return True
 
     def _remove(self, digest: str) -> None:
         with self._changing, contextlib.suppress(ProtocolError):  # no digest: it isn't here
@@ -226,10 +230,14 @@ class Archives:
                 data = await self._sound(record.archive)
                 await asyncio.to_thread(_unpacked, data, folder)
                 self._trusted.add(record.id)
-        except (ElasticdError, OSError) as error:
-            self._post(e.ArchiveReady(record.id, False, str(error)))
+        except Exception as error:
+            why = reason("bringing a job's files", error)
+            self._post(e.ArchiveReady(record.id, False, why))
             return
-        await self.prepare(record.id)
+        try:
+            await self.prepare(record.id)
+        except Exception as error:  # a trainer starts all the same
+            tell("bringing a job's output failed", error)
         self._post(e.ArchiveReady(record.id, True, ""))
 
     async def _sound(self, digest: str) -> bytes:

@@ -18,7 +18,7 @@ from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.questions import WantShard
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words.bulk import DoubtShard
-from elasticd.errors import DiskError, ElasticdError, OperationError, RotError
+from elasticd.errors import DiskError, ElasticdError, OperationError, RotError, TakenError
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.namelessfile import nameless_file, slices
 from elasticd.shell.storage.pins import Pins
@@ -240,6 +240,7 @@ class Copies:
         Raises:
             NoCopyError: no source has it, or none that is right.
             DiskError: this node's disk refuses.
+            TakenError: it has the state in other files.
         """
         wanted = WantShard(job, step, stamp, index, count)
         reasons, rotten = [], []
@@ -252,7 +253,7 @@ class Copies:
                 os.lseek(fd, 0, os.SEEK_SET)
                 await asyncio.to_thread(keep, fd)
                 return
-            except DiskError:
+            except (DiskError, TakenError):
                 raise  # ours: another source changes nothing
             except RotError as error:
                 reasons.append(f"{node}: {error}")

@@ -46,14 +46,15 @@ class EventReading:
                 await asyncio.sleep(0)
             yield public(event)
 
-    async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
-        """The history, then what comes, for ever.
+    async def follow(self, job: JobId | None, since: float = 0.0) -> AsyncIterator[Event]:
+        """The history, then what comes, for ever. ``since``: not of jobs that have ended, unless
+        something was written of them after that Unix time.
 
         Raises:
             OperationError: the reader is :data:`MAX_WAITING_EVENTS` behind.
         """
         with self.log.followed() as queue:
-            history = await asyncio.to_thread(_read, self.log, self.log.runs(job))
+            history = await asyncio.to_thread(_read, self.log, self.log.runs(job), since)
             # What came meanwhile may have been read from the disk as well.
             meanwhile = _taken_out(queue)
             for number, event in enumerate(history):
@@ -87,11 +88,20 @@ class EventReading:
         return [public(event) for event in found[-NOTABLE_EVENTS:]]
 
 
-def _read(log: EventLog, runs: Runs) -> list[Event]:
+def _read(log: EventLog, runs: Runs, since: float = 0.0) -> list[Event]:
     """With all that was kept when there were these runs."""
     if any(isinstance(run, Path) for run in runs):
         log.settled()
+    if since:
+        runs = [run for run in runs if not isinstance(run, Path) or _written_since(run, since)]
     return merged(runs)
+
+
+def _written_since(path: Path, since: float) -> bool:
+    try:
+        return path.stat().st_mtime >= since
+    except OSError:
+        return False
 
 
 def merged(runs: Runs) -> list[Event]:

@@ -14,6 +14,7 @@ from elasticd.removing import remove_tree
 from elasticd.shell.children.children import Children
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.states import States
+from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId
 
 _LOOK_SECONDS = 0.5
@@ -37,11 +38,10 @@ class Forgetting:
         """``others``: the jobs that are not forgotten."""
         self._children, self._states = children, states
         self._keeper, self._others = keeper, others
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("removing the files of a forgotten job")
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.stop()
 
     def go_on(self, records: Iterable[JobRecord]) -> None:
         """Remove what is left of jobs that were forgotten before this daemon was started."""
@@ -52,35 +52,36 @@ class Forgetting:
 
     def _begin(self, records: Sequence[JobRecord]) -> None:
         for record in records:
-            task = asyncio.create_task(self._forget(record))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            work = partial(self._forget, record)
+            self._tasks.keep("removing the files of a forgotten job", work)
 
     def _used(self, digest: str) -> bool:
         return any(other.archive == digest for other in self._others())
 
     async def _forget(self, record: JobRecord) -> None:
-        job, pause, told = record.id, _LOOK_SECONDS, False
+        job, pause, told, removed = record.id, _LOOK_SECONDS, False, False
         lock = self._keeper.forget(job)
         while self._children.runs(job):  # noqa: ASYNC110  it has ended, so they end
             await asyncio.sleep(_LOOK_SECONDS)
         while True:
             async with lock:
                 found, why = await asyncio.to_thread(self._remove, job)
-                await self._states.archives.remove(
+                all_gone = await self._states.archives.remove(
                     record.archive, partial(self._used, record.archive)
                 )
+            removed = removed or found
             if found:
                 await self._states.changed(job)
-            if not why:
+            if not why and all_gone:
                 break
-            if not told:
+            if why and not told:
                 log.warning(
                     "files of a forgotten job stay", job=job, reason=why[0], tried_again=True
                 )
-            told, pause = True, min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                told = True
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause)
-        if found or told:
+        if removed or told:
             log.info("files of a forgotten job removed", job=job)
 
     async def remove_stray(self, job: JobId) -> None:

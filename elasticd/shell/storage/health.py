@@ -56,7 +56,17 @@ def examine(home: Path, *, running: bool, start: str, me: int | None = None) -> 
     ``start``: the command that starts it. ``me``: who looks; None: the account of this process."""
     if (foreign := _foreign(home, os.geteuid() if me is None else me)) is not None:
         return [foreign]
-    checks = [_start, _authority, _networks, _journal, _kept, _archives, _checkpoints, _jobs]
+    checks = [
+        _start,
+        _authority,
+        _networks,
+        _hooks,
+        _journal,
+        _kept,
+        _archives,
+        _checkpoints,
+        _jobs,
+    ]
     found = [] if running else [*_refused(home, start), *_address(home, start)]
     for check in checks:
         try:
@@ -133,6 +143,25 @@ def _networks(home: Path) -> Iterator[HomeFinding]:
         f" {quoted(of_home('configure --listen HOST:PORT', home))}",
         wrong=False,
     )
+
+
+def _hooks(home: Path) -> Iterator[HomeFinding]:
+    """Commands of ``[notify]`` that can't be run. What they are is not shown."""
+    try:
+        notify = config.load(home).notify
+    except ElasticdError:
+        return  # said elsewhere
+    for name in notify.told:
+        hook = getattr(notify, name)
+        if isinstance(hook, tuple) and not (
+            os.path.isfile(hook[0]) and os.access(hook[0], os.X_OK)
+        ):
+            yield HomeFinding(
+                home / config.FILE_NAME,
+                f"[notify] {name}: its program isn't there, or can't be run",
+                "Name one that is there and is executable, and try it:"
+                f" {quoted(of_home(f'notify --test --event {name}', home))}",
+            )
 
 
 def _start(home: Path) -> Iterator[HomeFinding]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDERS = (
-    "archives", "cache", "checkpoints", "clones", "events", "jobs", "logs", "output", "outputs",
-    "reached", "work",
+    "archives", "cache", "checkpoints", "clones", "events", "history", "jobs", "logs", "output",
+    "outputs", "reached", "work",
 )  # fmt: skip
 
 

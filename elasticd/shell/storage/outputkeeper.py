@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from elasticd.outputs import Listing, OutputFile, OutputSet
 from elasticd.shell.storage.outputcopies import Copy
 from elasticd.shell.storage.outputplacing import sweep
 from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId, NodeId
 
 PREPARE_SECONDS, PLACE_SECONDS = 10.0, 10.0
@@ -61,7 +62,7 @@ class OutputKeeper:
         self._copying: dict[JobId, asyncio.Lock] = {}
         self._forgotten: set[JobId] = set()
         self._waiting: set[JobId] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("copying a job's output")
         self._mine: dict[JobId, int] = {}
         """Of each job the last world here in which this node was main."""
         self._naming: dict[JobId, asyncio.Future[None]] = {}
@@ -73,15 +74,14 @@ class OutputKeeper:
         return self._lock(job)
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.stop()
 
     def follow(self, job: JobId) -> None:
         """Main may have written something that is to be kept: copy it, in the background."""
         if job in self._waiting or not self.limit_bytes:
             return
         self._waiting.add(job)
-        self._begin(self._follow(job))
+        self._tasks.start(self._follow(job))
 
     def go_on(self, job: JobId, own: LastWorld | None) -> None:
         """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over.
@@ -89,7 +89,7 @@ class OutputKeeper:
         if own is not None and own[1][0] == self._outputs.me:
             self._mine[job] = own[0]  # by now the script may have removed what is not there
         elif self.limit_bytes:
-            self._naming[job] = self._begin(self._go_on(job))
+            self._naming[job] = self._tasks.start(self._go_on(job))
 
     async def _go_on(self, job: JobId) -> None:
         try:
@@ -111,12 +111,6 @@ class OutputKeeper:
             return
         if not (await asyncio.wait([naming], timeout=NAMES_SECONDS))[0]:
             log.warning("the output of the main before is not all in place", job=job)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):

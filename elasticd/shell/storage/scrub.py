@@ -24,6 +24,7 @@ from elasticd.shell.storage.manifests import ManifestMender
 from elasticd.shell.storage.pins import GoingError
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.watching import FolderWatch
+from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId, NodeId
 
 ROUND_SECONDS = 6 * 3600.0
@@ -69,7 +70,7 @@ class Scrubber:
         self._round_seconds, self._retry_seconds = round_seconds, retry_seconds
         self._touched = asyncio.Event()
         self._changed: set[Path] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks("the care for checkpoints")
         self._folder = FolderWatch()
         self.watched = asyncio.Event()
         self._throttle = Throttle(bytes_per_second)
@@ -80,10 +81,9 @@ class Scrubber:
         """Begin. In the event loop's thread."""
         self._states.doubted = self._note
         self._states.grown = self._grown
-        loops = (self._observe(), self._rounds(), self._watch())
-        self._tasks = [asyncio.create_task(each) for each in loops]
-        for task in self._tasks:
-            task.add_done_callback(_raise)
+        self._tasks.keep("noticing what changes among the checkpoints", self._observe)
+        self._tasks.keep("reading all checkpoints again", self._rounds)
+        self._tasks.keep("repairing checkpoints", self._watch)
 
     def keep_within(self, quota_bytes: int) -> None:
         """From now on; 0: as much as there is."""
@@ -95,10 +95,8 @@ class Scrubber:
             self._touched.set()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
         self._throttle.over = True
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self._folder.close()
 
     def _note(self, path: Path) -> None:
@@ -137,14 +135,21 @@ class Scrubber:
             await asyncio.sleep(SETTLE_SECONDS)
             self._touched.clear()
             changed, self._changed = self._changed, set()
-            for item in await self._all():
-                for shard in item.held:
-                    if self._path(item.manifest, shard) in changed:
-                        await self._scrub(item.manifest, shard)
-            await self._manifests.mend()
-            for damage in await asyncio.to_thread(self._missing):
-                await self._repair(damage)
-            await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
+            try:
+                await self._look_after(changed)
+            except Exception:  # it is looked after again, with the next
+                self._changed |= changed
+                raise
+
+    async def _look_after(self, changed: set[Path]) -> None:
+        for item in await self._all():
+            for shard in item.held:
+                if self._path(item.manifest, shard) in changed:
+                    await self._scrub(item.manifest, shard)
+        await self._manifests.mend()
+        for damage in await asyncio.to_thread(self._missing):
+            await self._repair(damage)
+        await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
 
     # --- finding --------------------------------------------------------------------------------
 
@@ -296,9 +301,3 @@ class _Handler(FileSystemEventHandler):
 
 def _bytes(item: Stored) -> int:
     return sum(item.manifest.shards[index].bytes for index in item.held)
-
-
-def _raise(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "the scrubber failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)

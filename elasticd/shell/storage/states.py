@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import assert_never
 
 import structlog
 
@@ -29,7 +29,7 @@ from elasticd.core.words.bulk import (
     WantState,
 )
 from elasticd.core.words.records import JobRecord, World
-from elasticd.errors import DiskError, ElasticdError, OperationError, StateError
+from elasticd.errors import DiskError, ElasticdError, OperationError, StateError, TakenError
 from elasticd.ipc.frames import MAX_FRAME_FDS
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.logspan import LogSpan
@@ -42,6 +42,7 @@ from elasticd.shell.storage.obtain import obtain
 from elasticd.shell.storage.pins import Pins
 from elasticd.shell.storage.retaining import Retaining
 from elasticd.shell.storage.verifying import Verifications
+from elasticd.shell.tasks import Tasks, reason
 from elasticd.types import JobId, NodeId, Stamp
 
 _LOG_BYTES = 256 * 1024
@@ -66,7 +67,7 @@ class States:
         self._children = children
         self._post = post
         self.tell = tell
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("bringing or storing a state")
         self._storing = asyncio.Lock()
         self._looking = asyncio.Lock()
         self.retaining = Retaining(record_of)
@@ -89,7 +90,7 @@ class States:
 
     def sweep(self, job: JobId) -> None:
         """As :meth:`stored` does, beside other work; nobody may be writing to the job's folder."""
-        self._run(self._sweep(job))
+        self._tasks.start(self._sweep(job))
 
     async def _sweep(self, job: JobId) -> None:
         async with self._storing:
@@ -99,8 +100,7 @@ class States:
                 log.warning("not swept", job=job, reason=str(error))
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.stop()
 
     @property
     def me(self) -> NodeId:
@@ -155,24 +155,24 @@ class States:
     # --- effects ------------------------------------------------------------------
 
     def fetch_state(self, effect: e.FetchState) -> None:
-        self._run(self._bring_state(effect))
+        self._tasks.start(self._bring_state(effect))
 
     def prepare_state(self, effect: e.PrepareState) -> None:
-        self._run(self._bring_ahead(effect))
+        self._tasks.start(self._bring_ahead(effect))
 
     def ensure_archive(self, effect: e.EnsureArchive) -> None:
-        self._run(self.archives.ensure(effect.job))
+        self._tasks.start(self.archives.ensure(effect.job))
 
     def commit_manifest(self, effect: e.CommitManifest) -> None:
         self.retaining.told.store(effect.manifest)
-        self._run(self._commit(effect))
+        self._tasks.start(self._commit(effect))
 
     def prune_store(self, effect: e.PruneStore) -> None:
         self.retaining.told.tell(effect.job, effect.step)
-        self._run(self._prune(effect))
+        self._tasks.start(self._prune(effect))
 
     def fetch_shards(self, effect: e.FetchShards) -> None:
-        self._run(self._bring_shards(effect))
+        self._tasks.start(self._bring_shards(effect))
 
     # --- bringing ------------------------------------------------------------------
 
@@ -187,16 +187,18 @@ class States:
                 async for attempt in attempts():
                     with attempt:
                         fds = await obtain(self._neighbours, world.job, effect.wanted)
-        except (ElasticdError, OSError) as error:
-            self._post(e.StateFailed(world.job, world.generation, str(error)))
+        except Exception as error:
+            why = reason("bringing a state to a trainer", error)
+            self._post(e.StateFailed(world.job, world.generation, why))
             return
         self._children.load(effect.trainer, world.generation, fds, digests)
 
     async def _bring_ahead(self, effect: e.PrepareState) -> None:
         try:
             fds = await obtain(self._neighbours, effect.job, effect.wanted)
-        except (ElasticdError, OSError) as error:
-            failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, str(error))
+        except Exception as error:
+            why = reason("bringing a state ahead of a world", error)
+            failed = e.PrepareFailed(effect.job, effect.generation, effect.serial, why)
             self._post(failed)
             return
         self._children.prepare(effect.trainer, effect.serial, fds)
@@ -224,28 +226,29 @@ class States:
             await self.copies.pull(
                 effect.job, effect.step, effect.stamp, effect.count, effect.shards, effect.sources
             )
-        except (ElasticdError, OSError) as error:
-            ok, reason, refused = False, str(error), isinstance(error, DiskError)
+        except Exception as error:
+            ok, why = False, reason("bringing shards of a checkpoint", error)
+            refused = isinstance(error, DiskError | TakenError)
             rotten = error.rotten if isinstance(error, NoCopyError) else rotten
         else:
-            ok, reason, refused = True, "", False
+            ok, why, refused = True, "", False
         await self._post_stored(
             effect.job,
-            lambda stored: e.ShardsFetched(effect.report, ok, reason, stored, refused, rotten),
+            lambda stored: e.ShardsFetched(effect.report, ok, why, stored, refused, rotten),
         )
 
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
-        ok, reason, refused = True, "", False
+        ok, why, refused = True, "", False
         try:
             await self.keep_manifest(made)
-        except (ElasticdError, OSError) as error:
-            ok, reason, refused = False, str(error), not isinstance(error, ElasticdError)
-            refused = refused or isinstance(error, DiskError)
-            log.error("checkpoint not stored", step=made.step, reason=reason)
+        except Exception as error:
+            ok, why = False, reason("storing a checkpoint", error)
+            refused = isinstance(error, OSError | DiskError)
+            log.error("checkpoint not stored", step=made.step, reason=why)
         name = (made.job, made.lineage, made.step, made.stamp, made.count)
         await self._post_stored(
-            made.job, lambda stored: e.ManifestKept(*name, ok, reason, stored, refused)
+            made.job, lambda stored: e.ManifestKept(*name, ok, why, stored, refused)
         )
 
     async def _post_stored(
@@ -295,9 +298,9 @@ class States:
                 case WantLog(job, offset, counted):
                     self.retaining.record_of(job)  # a name that came from elsewhere
                     return file_of(await self.log_bytes(job, offset, _LOG_BYTES, counted))
-                case WantLogStart(job, since, span=True, tail=tail):
+                case WantLogStart(job, since, span=True, tail=tail, marks=marked):
                     self.retaining.record_of(job)
-                    return file_of((await self.log_span(job, since, tail)).encoded())
+                    return file_of((await self.log_span(job, since, tail, marked)).encoded())
                 case WantLogStart(job, since, counted):
                     self.retaining.record_of(job)
                     before = self._children.files.printed_before
@@ -323,15 +326,12 @@ class States:
         printed = self._children.files.printed
         return await asyncio.to_thread(printed, job, offset, limit, counted)
 
-    async def log_span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+    async def log_span(
+        self, job: JobId, since: float, tail: int | None, marked: bool = False
+    ) -> LogSpan:
         """Where that part of it begins and ends which was printed after ``since``, or of that the
-        last ``tail`` lines."""
-        return await asyncio.to_thread(self._children.files.span, job, since, tail)
-
-    def _run(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        last ``tail`` lines. ``marked``: with how long it was when."""
+        return await asyncio.to_thread(self._children.files.span, job, since, tail, marked)
 
 
 class _OwnStore(LocalStore):

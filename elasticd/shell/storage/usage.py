@@ -15,6 +15,7 @@ OF_JOBS = {
     "logs": "logs",
     "work": "work",
     "clones": "clones",
+    "history": "history",
 }
 """Kinds that have a folder for each job, and in which folder those lie."""
 OF_ALL = {"archives": "archives", "events": "events", "cache": "cache"}

@@ -17,6 +17,7 @@ import structlog
 from elasticd.settings.config import split_address
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
+from elasticd.shell.tasks import Tasks
 from elasticd.types import NodeId
 
 FILE_NAME = "addresses.json"
@@ -55,7 +56,8 @@ class Whereabouts:
 
     home: Path
     known: dict[NodeId, tuple[str, ...]] = field(init=False)
-    _writing: asyncio.Task[None] | None = None
+    _tasks: Tasks = field(default_factory=lambda: Tasks("noting where other nodes are"))
+    _writing: bool = False
 
     def __post_init__(self) -> None:
         self.known = read(self.home)
@@ -73,8 +75,9 @@ class Whereabouts:
         self.known[node] = addresses
         while len(self.known) > MOST_NODES:
             del self.known[next(iter(self.known))]
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+        if not self._writing:
+            self._writing = True
+            self._tasks.start(self._write())
 
     async def _write(self) -> None:
         """Until the disk has what is known. What it refuses is noted with the next news."""
@@ -87,7 +90,7 @@ class Whereabouts:
         except OSError as error:
             log.warning("where others are could not be noted", path=str(path), reason=str(error))
         finally:
-            self._writing = None
+            self._writing = False
 
 
 def _as_json(known: Iterable[tuple[NodeId, tuple[str, ...]]]) -> bytes:

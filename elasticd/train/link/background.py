@@ -11,7 +11,7 @@ import mlx.core as mx
 import psutil
 
 from elasticd.checkpoints.codec import write_memory
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.errors import StateError
 from elasticd.settings.job import JobSpec
 from elasticd.train import threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
@@ -113,7 +114,8 @@ class DaemonSeat:
             protocol.hold(snapshot, update, loaded=loaded)
 
     def begin_update(self) -> None:
-        self.driver.background.writer.make_room(self.check)
+        with self.driver.storing():
+            self.driver.background.writer.make_room(self.check)
         with self.driver.turn() as protocol:
             protocol.begin_update()
             self.driver.set_phase("update")
@@ -144,6 +146,7 @@ class DaemonSeat:
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         with self.driver.turn() as protocol:
+            self.driver.report.breakdown.step_done()
             if loss is not None:
                 self.driver.report.step_done(point.step, loss)
                 self.driver.background.writer.step_done()
@@ -160,11 +163,11 @@ class DaemonSeat:
     # The training thread: steps.
 
     def reduce(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
+        began = time.monotonic()
         self.tell(step, plan, parts, out)
         with self.driver.turn() as protocol:
-            world = protocol.current()
-            sent = plan.bytes_sent(world.reduction, len(out), walks=world.walks)
-            self.driver.report.metrics["bytes_per_step"] = sent
+            seconds = time.monotonic() - began
+            self.driver.report.reduced(protocol.current(), plan, len(out), seconds)
 
     def tell(self, step: int, plan: ChunkPlan, parts: Parts, out: NDArray[np.float32]) -> None:
         with self.driver.turn() as protocol:
@@ -289,7 +292,8 @@ class DaemonSeat:
         with self.driver.turn() as protocol:
             halt_step = protocol.visits.halting.step
             metric = self.driver.report.figure(name) if name else None
-        self.driver.background.checkpoint(world, snapshot, stall_seconds, halt_step, metric)
+        with self.driver.storing():
+            self.driver.background.checkpoint(world, snapshot, stall_seconds, halt_step, metric)
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         self.driver.background.verify(world, snapshot)
@@ -310,8 +314,8 @@ class DaemonSeat:
             self.driver.wait(lambda: protocol.visits.is_proven(part))
             protocol.current()
 
-    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
-        self.driver.say(w.TrainerSampled(world.generation, step, position, digest))
+    def sampled(self, world: TrainerWorld, step: int, at: int, digest: str, name: str) -> None:
+        self.driver.say(w.TrainerSampled(world.generation, step, at, digest, name))
 
     # What is shown.
 

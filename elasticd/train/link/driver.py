@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, assert_never
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
+from elasticd.core.words.processes import Alive
 from elasticd.errors import ProtocolError
 from elasticd.ipc.child import DaemonLink, Resume
 from elasticd.settings.job import JobSpec
@@ -81,7 +82,7 @@ class ProtocolDriver:
             case e.Say(word):
                 self._outbox.put(word)
             case e.LeaveWorld():
-                self.report.pace.pause()
+                self.report.leave_world()
                 self.background.writer.interrupt()
                 self.reducer.wake()
             case e.Drop(fds):
@@ -136,7 +137,7 @@ class ProtocolDriver:
             case w.StrainMemory(size):
                 self.strain_bytes = size
             case (
-                w.Alive() | w.RunScript() | w.FreezeTrainer() | w.SetInterval() | w.ExportState()
+                Alive() | w.RunScript() | w.FreezeTrainer() | w.SetInterval() | w.ExportState()
                 | w.LendState() | w.TakeState() | w.TellVerdict() | w.TellProven() | w.HaltAt()
                 | w.TellResult() | w.TellAgreed() | w.ReleaseTrainer()
             ):  # fmt: skip
@@ -167,10 +168,23 @@ class ProtocolDriver:
         finally:
             self.phase(before)
 
+    @contextmanager
+    def storing(self) -> Iterator[None]:
+        """Meanwhile training stands still for a checkpoint."""
+        with self._lock:
+            during = self.report.breakdown.storing()
+            during.__enter__()
+        try:
+            yield
+        finally:
+            with self._lock:
+                during.__exit__(None, None, None)
+
     def set_phase(self, name: WorkPhase) -> None:
         """The caller holds the lock."""
         if self.report.phase != name:
             self.report.phase = name
+            self.report.breakdown.phase(name)
             self._reporter.touch()
 
     def log(self, values: Mapping[str, float | str]) -> None:

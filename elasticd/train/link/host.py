@@ -21,7 +21,7 @@ from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.clones import Clone, clone_folder
 
-RECIPES = "elasticd.recipes.mlxlm"
+RECIPES, PLAIN = "elasticd.recipes.mlxlm", "elasticd.recipes.plain"
 
 
 def main() -> NoReturn:
@@ -42,7 +42,7 @@ def main() -> NoReturn:
     HOST.prepare(seat)
     relief.begin()
     randomness.seed_script(seat.spec.train.seed)
-    if seat.spec.recipe is None:
+    if seat.spec.recipe is None and seat.spec.plain is None:
         script = clone.folder / extra["entrypoint"]
         code = run_script(script, [str(word) for word in extra.get("args", ())])
     else:
@@ -97,9 +97,9 @@ def run_script(script: Path, args: Sequence[str]) -> int:
 
 
 def _run_recipe(spec: JobSpec) -> None:
-    """What runs in place of a script. Recipes are made of what scripts import, so they lie above
-    this package, and are found by name."""
-    importlib.import_module(RECIPES).main(spec)
+    """What runs in place of a script, or beside it. Both are made of what scripts import, so they
+    lie above this package, and are found by name."""
+    importlib.import_module(RECIPES if spec.plain is None else PLAIN).main(spec)
 
 
 def _guarded(work: Callable[[], None]) -> int:

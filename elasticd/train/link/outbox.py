@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from elasticd.core.words.children import FROM_TRAINER, FromTrainer
 from elasticd.core.words.limits import bounded
+from elasticd.core.words.trainers import FROM_TRAINER, FromTrainer
 from elasticd.ipc.child import Resume
 
 

@@ -5,7 +5,7 @@ Something newer makes void what is here. Whatever is void is returned, for the d
 
 from __future__ import annotations
 
-from elasticd.core.words.children import LoadState, TakeState
+from elasticd.core.words.trainers import LoadState, TakeState
 from elasticd.train.protocol.effects import Cargo
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Tag

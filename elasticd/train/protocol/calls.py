@@ -12,7 +12,8 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from elasticd.core.words.children import (
+from elasticd.core.words.records import Called
+from elasticd.core.words.trainers import (
     TellAgreed,
     TellResult,
     TrainerCounts,
@@ -20,7 +21,6 @@ from elasticd.core.words.children import (
     TrainerRefused,
     TrainerReturned,
 )
-from elasticd.core.words.records import Called
 from elasticd.counting import counted
 from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.voice import Voice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from elasticd.core.words.children import FromTrainer
+from elasticd.core.words.trainers import FromTrainer
 from elasticd.train.protocol.lending import Given
 
 Cargo = Any

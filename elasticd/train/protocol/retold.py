@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.types import NO_TAG, Lineage, Point, ProofPart, Stamp, Tag
 
 _KEPT_REPORTS = 4
@@ -76,7 +76,10 @@ class Retold:
                     self._skipped.remove(late)
             case w.TrainerSkipped():
                 self._skipped.append(word)  # else the leader waits for these shards
-            case w.TrainerLostReducer() | w.TrainerOutOfMemory() | w.TrainerRefused():
+            case (
+                w.TrainerLostReducer() | w.TrainerOutOfMemory() | w.TrainerLostScript()
+                | w.TrainerRefused()
+            ):  # fmt: skip
                 self._here.gone = word  # ways of leaving a world that the leader must hear of
             case w.TrainerNotFinite(policy=policy):
                 if policy == "restore":

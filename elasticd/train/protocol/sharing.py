@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from elasticd.core.words.children import (
-    LendState,
-    TrainerHolds,
-    TrainerLends,
-    TrainerNotExported,
-)
+from elasticd.core.words.trainers import LendState, TrainerHolds, TrainerLends, TrainerNotExported
 from elasticd.train.protocol.effects import Export
 from elasticd.train.protocol.lending import Lending, Request, S, U
 from elasticd.train.protocol.voice import Voice

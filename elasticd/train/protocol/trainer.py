@@ -33,10 +33,11 @@ The states that matter, and what leads from one to another::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, assert_never
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
+from elasticd.core.words.processes import Alive
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.arrivals import Arrivals
 from elasticd.train.protocol.calls import Calls
@@ -52,7 +53,7 @@ from elasticd.train.protocol.sharing import Sharing, StateInPlace
 from elasticd.train.protocol.visits import Visits
 from elasticd.train.protocol.voice import Voice
 from elasticd.train.world import TrainerWorld
-from elasticd.types import NanCure, Point, Tag, WorkPhase
+from elasticd.types import NanCure, Point, ScriptFault, Tag, WorkPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,12 @@ class Figures:
     metrics: Mapping[str, float | str]
     grain_seconds: float
     update_seconds: float
+    reduce_seconds: float
+    active_bytes: int = 0
+    cached_bytes: int = 0
+    peak_bytes: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """What the time of a step goes to, by part."""
 
     def told(
         self, generation: Tag, point: Point, committed: int | None, begun: bool
@@ -85,7 +92,12 @@ class Figures:
             metrics=dict(self.metrics),
             grain_seconds=self.grain_seconds,
             update_seconds=self.update_seconds,
+            reduce_seconds=self.reduce_seconds,
             begun=begun,
+            active_bytes=self.active_bytes,
+            cached_bytes=self.cached_bytes,
+            peak_bytes=self.peak_bytes,
+            seconds=dict(self.seconds),
         )
 
 
@@ -144,7 +156,7 @@ class TrainerProtocol(Generic[S, U]):
                 self._voice.retold.released()
             case w.RunScript():
                 self.may_run = True
-            case w.TrimMemory() | w.StrainMemory() | w.Alive():
+            case w.TrimMemory() | w.StrainMemory() | Alive():
                 pass  # the driver's
             case _:
                 assert_never(word)
@@ -241,6 +253,11 @@ class TrainerProtocol(Generic[S, U]):
     def out_of_memory(self, evidence: str) -> None:
         if (world := self._leave()) is not None:
             self.say(w.TrainerOutOfMemory(world.generation, evidence))
+
+    def lose_script(self, fault: ScriptFault, evidence: str) -> None:
+        """A plain job's script is to begin anew on all ranks."""
+        if (world := self._leave()) is not None:
+            self.say(w.TrainerLostScript(world.generation, fault, evidence))
 
     def lose_reducer(self, evidence: str) -> None:
         if (world := self._leave()) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.errors import GenerationLost
 from elasticd.train.world import TrainerWorld
 from elasticd.types import ProofPart, Tag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from elasticd.core.words.children import FromTrainer
+from elasticd.core.words.trainers import FromTrainer
 from elasticd.train.protocol.effects import Cargo, Drop, Effect, Say
 from elasticd.train.protocol.retold import Retold
 

@@ -140,6 +140,11 @@ class Ranks:
         """What is part of the state, by place."""
         return self._told
 
+    def told_under(self, name: str) -> list[Any]:
+        """What was told of each rank's thing of that name, by place; None: it has none, or was told
+        of none yet."""
+        return [_content_of(name, _bytes(told)) for told in self._told.values()]
+
     def believe(self, told: Mapping[int, mx.array]) -> None:
         """A step is reduced in which this was known."""
         self._told = dict(sorted(told.items()))
@@ -182,6 +187,14 @@ class Ranks:
             if name in self._things:
                 self._things[name].put(put_together(content, tensors))
         self._held = packed
+
+
+def _content_of(name: str, packed: bytes) -> Any:
+    plain, rows = msgpack.unpackb(packed)
+    things = json.loads(plain)
+    if name not in things:
+        return None
+    return put_together(things[name], {path: _array(*row) for path, *row in rows})
 
 
 def _bytes(told: mx.array) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 
 from elasticd.checkpoints.codec import write_shard
 from elasticd.checkpoints.layout import partial_name, shard_name, split
-from elasticd.core.words.children import TrainerSkipped, TrainerWrote, WrittenShard
+from elasticd.core.words.trainers import TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.errors import DiskError, StateError
 from elasticd.train import threads
 from elasticd.train.states.manners import Manners

@@ -32,6 +32,11 @@ class ByRank:
         if name in self._ranks:
             raise UsageError(f"run.track: {name!r} is taken")
 
+    def told(self, name: str) -> list[Any]:
+        """What all ranks that there were have told of their things of that name, the same on every
+        rank; of one that is gone what it told last."""
+        return self._ranks.told_under(name)
+
     def level(self, world: TrainerWorld | None) -> None:
         """Tell the others, before a step, what isn't the same on all ranks."""
         words = self._logs.level(world, self._ranks.word)

@@ -9,11 +9,13 @@ import mlx.core as mx
 import numpy as np
 
 from elasticd.errors import UsageError
+from elasticd.settings.rules import one_line
 from elasticd.train.steps import randomness
 from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches, indices
 
 Collate = Callable[[list[Any]], Any]
+_NAME_LETTERS = 300
 
 
 class Source(Protocol):
@@ -33,6 +35,13 @@ class Source(Protocol):
 
     def epoch(self, step: int) -> int:
         """How often all samples were given before the first one of ``step``."""
+
+    def name(self, step: int, position: int) -> str:
+        """What the data calls the sample at a position of ``step``, file and line for example;
+        empty if it has no names."""
+
+    def digests(self) -> Mapping[str, str]:
+        """What is in its files, by name, where the data can say that."""
 
 
 class IndexedSource:
@@ -67,6 +76,15 @@ class IndexedSource:
     def epoch(self, step: int) -> int:
         return self._batches.positions(step, 0).start // self._length
 
+    def name(self, step: int, position: int) -> str:
+        if not hasattr(self._dataset, "name"):
+            return ""
+        (index,) = indices(range(position, position + 1), self._length, self._seed)
+        return _said(lambda: self._dataset.name(index))
+
+    def digests(self) -> Mapping[str, str]:
+        return digests_of(self._dataset)
+
 
 _FRESH = (
     "each call must return a fresh iterator that begins with the same samples, on every rank. "
@@ -89,6 +107,8 @@ class StreamSource:
         """Positions at which it ended and began anew."""
         self._begin()
         self._kept: dict[int, Any] = {}
+        self._names: dict[int, str] = {}
+        """Of those that are kept, if the iterator has names."""
 
     def samples(self, step: int, grain: int) -> list[Any]:
         return self._fetch(step, self._batches.positions(step, grain))
@@ -99,6 +119,7 @@ class StreamSource:
     def _fetch(self, step: int, positions: range) -> list[Any]:
         first = self._batches.positions(step, 0).start
         self._kept = {at: sample for at, sample in self._kept.items() if at >= first}
+        self._names = {at: name for at, name in self._names.items() if at >= first}
         if any(at < self._position and at not in self._kept for at in positions):
             self._restart()
         self._advance(positions.stop, keep_from=first)
@@ -115,6 +136,13 @@ class StreamSource:
         with randomness.undisturbed():
             self._advance(first + 1, keep_from=first)
         return sum(end <= first for end in self._ends)
+
+    def name(self, step: int, position: int) -> str:
+        self._fetch(step, range(position, position + 1))
+        return self._names.get(position, "")
+
+    def digests(self) -> Mapping[str, str]:
+        return digests_of(self._factory)
 
     @property
     def has_state(self) -> bool:
@@ -134,7 +162,8 @@ class StreamSource:
         """Go to where :meth:`state` was taken."""
         iterator: Any = iter(self._factory())
         iterator.load_state(saved["state"])
-        self._iterator, self._position, self._kept = iterator, saved["position"], {}
+        self._iterator, self._position = iterator, saved["position"]
+        self._kept, self._names = {}, {}
         self._ends = list(saved.get("ends", []))
         self._fresh = False
 
@@ -160,14 +189,16 @@ class StreamSource:
                 raise UsageError(f"data= is a stream; {what}: {_FRESH}")
 
     def _restart(self) -> None:
-        self._position, self._kept, self._ends = 0, {}, []
+        self._position, self._kept, self._names, self._ends = 0, {}, {}, []
         self._begin()
 
     def _begin(self) -> None:
         """A fresh iterator, which gives what the stream has at the present position."""
         randomness.seed_sample(self._seed, self._position)
-        self._iterator = iter(self._factory())
-        self._fresh = True
+        iterator: Any = iter(self._factory())
+        if hasattr(iterator, "set_epoch"):
+            iterator.set_epoch(len(self._ends))
+        self._iterator, self._fresh = iterator, True
 
     def _advance(self, end: int, keep_from: int) -> None:
         while self._position < end:
@@ -183,7 +214,23 @@ class StreamSource:
             self._fresh = False
             if self._position >= keep_from:
                 self._kept[self._position] = sample
+                if hasattr(self._iterator, "name"):
+                    self._names[self._position] = _said(self._iterator.name)
             self._position += 1
+
+
+def digests_of(data: Any) -> Mapping[str, str]:
+    """What is in the files that data is made of, if it can say so."""
+    return data.digests_by_file() if hasattr(data, "digests_by_file") else {}
+
+
+def _said(name: Callable[[], Any]) -> str:
+    """A name, if it is one: data of people's own may call something else so."""
+    try:
+        found = name()
+    except Exception:
+        return ""
+    return one_line(found)[:_NAME_LETTERS] if isinstance(found, str) else ""
 
 
 def batch_of(source: Source, collate: Collate, seed: int, step: int, grain: int) -> tuple[Any, int]:

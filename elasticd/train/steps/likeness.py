@@ -10,6 +10,43 @@ import mlx.core as mx
 import numpy as np
 
 
+class LineDigests:
+    """What is in a file's lines, so that one which differs is found: a digest of each, or, where
+    there are more than so many lines, of as many together as it takes."""
+
+    def __init__(self, most: int) -> None:
+        """``most`` is even."""
+        self._most, self._each, self._count = most, 1, 0
+        self._digests: list[bytes] = []
+
+    def add(self, line: bytes) -> None:
+        """The next one."""
+        digest = hashlib.blake2b(line, digest_size=16).digest()
+        if self._count % self._each:
+            self._digests[-1] = _joined(self._digests[-1], digest)
+        else:
+            self._digests.append(digest)
+        self._count += 1
+        if len(self._digests) > self._most:
+            last = self._digests.pop()
+            pairs = zip(self._digests[::2], self._digests[1::2], strict=True)
+            self._digests = [*(_joined(*pair) for pair in pairs), last]
+            self._each *= 2
+
+    def named(self, name: str) -> dict[str, str]:
+        """How many lines the file of this name has, and the digests by line."""
+        found = {name: f"{self._count} lines"}
+        for at, digest in enumerate(self._digests):
+            first, last = at * self._each + 1, min((at + 1) * self._each, self._count)
+            lines = f"{name}:{first}" if first == last else f"{name}, lines {first} to {last}"
+            found[lines] = digest.hex()
+        return found
+
+
+def _joined(one: bytes, other: bytes) -> bytes:
+    return hashlib.blake2b(one + other, digest_size=16).digest()
+
+
 def sample_digest(sample: Any) -> str:
     """In hex, of numbers, strings, arrays, and dicts, lists, tuples and sets of them. Of an object
     of another kind only its type counts."""

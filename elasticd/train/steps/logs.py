@@ -27,6 +27,7 @@ from elasticd.train.outputs.telling import Dialect, OfEarlier, OfToday, Told
 from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
 from elasticd.train.steps.standing import Standing
+from elasticd.train.steps.tracking import Tracking
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Tag
 
@@ -77,15 +78,23 @@ class RunLogs:
         """A world."""
         self._dialect: Dialect | None = None
         """How its members tell of files; None: nobody had one when it began."""
+        self._size = 0
+        """Of the world of the last step; 0: none was begun."""
+        self._is_main = True
+        self.tracking = Tracking(self._seat.spec, self.taking, self._seat.output_dir)
         every = self._seat.spec.checkpoint.every_steps
         self._every = every if isinstance(every, int) else _EVERY_STEPS
 
     def open(self, name: str) -> RunFile:
-        """A file with what belongs to the state in place.
+        """A file with what belongs to the state in place, as :meth:`taking`."""
+        return RunFile(name, self.taking(name))
+
+    def taking(self, name: str) -> Callable[[bytes], None]:
+        """What takes in bytes for a file.
 
         Raises:
             UsageError: it is no name of a file here, there are too many, it is too big already, or
-                the disk refuses it.
+                the disk refuses it. To take raises it where the file would be too big.
         """
         name = checked_name(name)
         if name not in self._logs:
@@ -103,7 +112,7 @@ class RunLogs:
         log = self._logs[name]
         _check_room(name, log.file.size)
         log.opened = True
-        return RunFile(name, lambda text: self._take(name, log, text))
+        return lambda text: self._take(name, log, text)
 
     def _file(self, name: str) -> StepFile:
         folder, step = self._seat.output_dir, self._step if self._standing.set_up else BASE
@@ -130,14 +139,22 @@ class RunLogs:
 
     # The loop.
 
+    def begin(self) -> None:
+        """The script comes to its loop. Raises as :meth:`taking`."""
+        self.tracking.begin()
+
     def drop(self) -> None:
         """What the script has written since the last body belongs to no state."""
+        self.tracking.drop()
         with self._lock:
             for log in self._logs.values():
                 log.let_go()
 
     def body_ends(self) -> None:
         """What the script has written belongs to the state in place."""
+        if self._size:
+            loss, main = self._standing.loss, self._is_main
+            self.tracking.body_ends(self._step, loss, self._size, is_main=main)
         for name, log in self._logs.items():
             if log.opened:
                 self._write(name, log, self._step)
@@ -145,6 +162,7 @@ class RunLogs:
     def end(self) -> None:
         """The script has left its loop: what it still writes belongs to no step."""
         self._behind = True
+        self.tracking.end()
         for name, log in self._logs.items():
             self._write(name, log, None)
 
@@ -180,6 +198,8 @@ class RunLogs:
         Raises:
             GenerationLost: the world has ended.
         """
+        self._size = 1 if world is None else world.size
+        self._is_main = world is None or world.rank == 0
         for name, log in self._logs.items():
             try:
                 log.file.cut(self._step)

@@ -10,10 +10,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import mlx.core as mx
 import psutil
 
+from elasticd.ipc.plan import FAST, WALKING_FLOATS, ChunkPlan
 from elasticd.train import threads
 from elasticd.train.protocol.trainer import Figures
+from elasticd.train.steps.breakdown import Breakdown
+from elasticd.train.world import TrainerWorld
 from elasticd.types import WorkPhase
 
 _INTERVAL_SECONDS = 0.02
@@ -96,21 +100,38 @@ class Lately:
         return median(self._seconds) if self._seconds else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """``resident``: of this process. The others are MLX's: what arrays have, what is kept for
+    reuse, and the most that arrays ever had here."""
+
+    resident: int = 0
+    active: int = 0
+    cached: int = 0
+    peak: int = 0
+
+
 class Memory:
-    """This process's resident memory, asked at most once a second."""
+    """What this process uses, asked at most once a second."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._asked = float("-inf")
-        self._bytes = 0
+        self._use = MemoryUse()
 
     @property
-    def bytes(self) -> int:
-        """Resident bytes."""
+    def use(self) -> MemoryUse:
+        """In bytes, at most a second old."""
         now = time.monotonic()
         if now - self._asked > _MEMORY_INTERVAL_SECONDS:
-            self._asked, self._bytes = now, int(self._process.memory_info().rss)
-        return self._bytes
+            self._asked = now
+            self._use = MemoryUse(
+                int(self._process.memory_info().rss),
+                int(mx.get_active_memory()),
+                int(mx.get_cache_memory()),
+                int(mx.get_peak_memory()),
+            )
+        return self._use
 
 
 @dataclass
@@ -123,13 +144,30 @@ class WorkReport:
     metrics: dict[str, float | str] = field(default_factory=dict)
     grain_seconds: float = 0.0
     update_seconds: float = 0.0
+    reductions: Lately = field(default_factory=Lately)
+    """Of vectors so long that their sums may walk along the ring, in this world."""
     pace: Pace = field(default_factory=Pace)
     memory: Memory = field(default_factory=Memory)
+    breakdown: Breakdown = field(default_factory=Breakdown)
 
     def step_done(self, step: int, loss: float) -> None:
         """This step's update is made."""
         self.loss, self.loss_step = loss, step
         self.pace.step(time.monotonic())
+
+    def reduced(self, world: TrainerWorld, plan: ChunkPlan, length: int, seconds: float) -> None:
+        """A vector of ``length`` float32 was reduced."""
+        sent = plan.bytes_sent(world.reduction, length, walks=world.walks)
+        fast = plan.bytes_sent(FAST, length)
+        self.metrics |= {"bytes_per_step": sent, "fast_bytes_per_step": fast}
+        if length >= WALKING_FLOATS:
+            self.reductions.took(seconds)
+
+    def leave_world(self) -> None:
+        """The next step may be of another world: nothing that depends on the others holds on."""
+        self.pace.pause()
+        self.breakdown.pause()
+        self.reductions.forget()
 
     def log(self, values: Mapping[str, float | str]) -> None:
         """The script's own figures; only the newest names are kept."""
@@ -144,15 +182,21 @@ class WorkReport:
 
     def figures(self) -> Figures:
         """As they are now."""
+        memory = self.memory.use
         return Figures(
             phase=self.phase,
             loss=self.loss,
             loss_step=self.loss_step,
             steps_per_second=self.pace.steps_per_second,
-            memory_bytes=self.memory.bytes,
+            memory_bytes=memory.resident,
             metrics=dict(self.metrics),
             grain_seconds=self.grain_seconds,
             update_seconds=self.update_seconds,
+            reduce_seconds=self.reductions.seconds,
+            active_bytes=memory.active,
+            cached_bytes=memory.cached,
+            peak_bytes=memory.peak,
+            seconds=self.breakdown.seconds,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import mlx.core as mx
 import psutil
@@ -19,6 +20,7 @@ _CACHES = 2
 """The caches of all trainers of a machine may have one part in so many of its memory. (MLX on Metal
 would keep up to 95 % of it, in each process.)"""
 _TRAINER = "elasticd.train"
+_ORPHANS_PARENT = 1
 
 
 class TrainerRelief:
@@ -31,10 +33,13 @@ class TrainerRelief:
     def apply(self, level: int) -> None:
         """Do what ``level`` asks for and lower ones did not, and no more what it doesn't."""
         _CACHE.enter()
+        _WIRED.enter()
         if level > self.level:
             trim()
+            _WIRED.lower()
         elif level == 0 < self.level:
             _CACHE.give_back()
+            _WIRED.give_back()
         if self.level < RECOMPUTE_LEVEL <= level:
             recompute.switch_on(self._model)
         elif level < RECOMPUTE_LEVEL <= self.level:
@@ -42,10 +47,13 @@ class TrainerRelief:
         self.level = level
 
 
-class _Cache:
-    """What MLX keeps of freed memory: there is one in a process."""
+class Limit:
+    """One of MLX's limits on memory, of which there is one in a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, set_limit: Callable[[int], int], little_bytes: int) -> None:
+        """``set_limit`` returns the one of before; ``little_bytes`` will do for who waits, and for
+        whom memory is short."""
+        self._set, self._little_bytes = set_limit, little_bytes
         self._usual_bytes: int | None = None
         """Its limit before it was lowered; None: it wasn't."""
         self._later_bytes: int | None = None
@@ -53,69 +61,102 @@ class _Cache:
 
     def wait(self, later_bytes: int) -> None:
         """Keep little until :meth:`enter`, and then no more than that."""
-        mx.set_cache_limit(_CACHE_BYTES)
+        self._set(self._little_bytes)
         self._later_bytes = later_bytes
 
     def enter(self) -> None:
         """There is work to do. What the script has set itself meanwhile counts."""
         later, self._later_bytes = self._later_bytes, None
-        if later is not None and (before := int(mx.set_cache_limit(later))) != _CACHE_BYTES:
-            mx.set_cache_limit(before)
+        if later is not None and (before := self._set(later)) != self._little_bytes:
+            self._set(before)
 
-    def trim(self) -> None:
+    def lower(self) -> None:
+        """Memory is short."""
         self.enter()
-        before = int(mx.set_cache_limit(_CACHE_BYTES))
-        if before != _CACHE_BYTES:
+        before = self._set(self._little_bytes)
+        if before != self._little_bytes:
             self._usual_bytes = before
-        mx.clear_cache()
 
     def give_back(self) -> None:
+        """It is no more: the limit of before."""
         if self._usual_bytes is not None:
-            mx.set_cache_limit(self._usual_bytes)
+            self._set(self._usual_bytes)
 
 
-_CACHE = _Cache()
+def _set_wired(limit_bytes: int) -> int:
+    # MLX says not to change it while something is computed.
+    mx.synchronize()
+    return int(mx.set_wired_limit(limit_bytes))
+
+
+_CACHE = Limit(lambda limit_bytes: int(mx.set_cache_limit(limit_bytes)), _CACHE_BYTES)
+"""What is kept of freed memory."""
+_WIRED = Limit(_set_wired, 0)
+"""What of the memory in use is kept resident, on Metal (macOS 15 and later): what isn't may be
+swapped out between two steps. Only the training thread may change it."""
 
 
 def begin(
     metal: bool | None = None,
     total_bytes: int | None = None,
     trainers: Callable[[], int] | None = None,
+    working_set_bytes: int | None = None,
 ) -> None:
     """Before the script runs: a spare keeps nearly nothing, a trainer in a world its share of this
     machine's memory. Only Metal's cache is as large as the machine; others are left as they are.
+    What Metal recommends as working set is kept resident, in parts as many as there are trainers.
 
     Args:
         metal: whether MLX computes with it.
         total_bytes: of the machine's memory.
-        trainers: counts those of the machine.
+        trainers: counts those of the machine that are at work.
+        working_set_bytes: what Metal recommends.
     """
     if mx.metal.is_available() if metal is None else metal:
         total = psutil.virtual_memory().total if total_bytes is None else total_bytes
-        _CACHE.wait(int(total) // _CACHES // max(1, (trainers or _trainers)()))
+        parts = max(1, (trainers or trainers_at_work)())
+        _CACHE.wait(int(total) // _CACHES // parts)
+        _WIRED.wait((_working_set() if working_set_bytes is None else working_set_bytes) // parts)
 
 
-def _trainers() -> int:
-    """How many this machine has, ours and spares among them. Those of other accounts can't be seen
-    on a Mac."""
-    found = 0
-    for process in psutil.process_iter():
+class Seen(Protocol):
+    """What is asked of a process of this machine, as psutil has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def ppid(self) -> int: ...
+    def cmdline(self) -> list[str]: ...
+
+
+def trainers_at_work(processes: Callable[[], Iterable[Seen]] = psutil.process_iter) -> int:
+    """How many trainers compute at the same time on this machine: one for each daemon. The others
+    of a daemon are spares, and one that is promoted takes the place of the one at work. Those of
+    other accounts can't be seen on a Mac."""
+    parents = dict[int, int]()
+    for process in processes():
         with contextlib.suppress(psutil.Error):
-            found += _TRAINER in process.cmdline()
-    return found
+            if _TRAINER in process.cmdline():
+                parents[process.pid] = process.ppid()
+    # A trainer's own children may have its command line. Whose daemon was restarted is an orphan,
+    # and the spare beside it has the new daemon.
+    return len(set(parents.values()) - parents.keys() - {_ORPHANS_PARENT})
 
 
 def trim() -> None:
     """Give freed memory back that MLX keeps, and keep little from now on."""
-    _CACHE.trim()
+    _CACHE.lower()
+    mx.clear_cache()
+
+
+def _working_set() -> int:
+    return int(mx.device_info().get("max_recommended_working_set_size", 0))
 
 
 def room_bytes() -> int:
     """What this process could still allocate, once it has given its cache back."""
     cache = int(mx.get_cache_memory())
     if mx.metal.is_available():
-        most = int(mx.device_info().get("max_recommended_working_set_size", 0))
-        return most - int(mx.get_active_memory())
+        return _working_set() - int(mx.get_active_memory())
     room = int(psutil.virtual_memory().available)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:

@@ -234,7 +234,7 @@ class StepRunner:
         commit only."""
         world, before = self.world, self.point
         assert world is not None
-        told = None if self._skips else reduced.loss
+        told = self._standing.loss = None if self._skips else reduced.loss
         if optimizer is None:
             self._skips = True
         else:

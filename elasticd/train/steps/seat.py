@@ -201,8 +201,9 @@ class Seat(Protocol):
         """Wait until that is found to be what a member has that has stayed; may raise
         GenerationLost."""
 
-    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
-        """Have a sample of ``step`` compared with what others have at its position."""
+    def sampled(self, world: TrainerWorld, step: int, at: int, digest: str, name: str) -> None:
+        """Have a sample of ``step`` compared with what others have at its position.
+        ``name``: what the data calls it; empty if it has none."""
 
     def finish(self, point: Point) -> bool:
         """Wait at the job's end: True when released, False when the world has ended."""

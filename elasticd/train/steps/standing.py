@@ -33,6 +33,8 @@ class Standing:
         """Whether the script's own code before its loop has made its part of it."""
         self.stall_seconds = 0.0
         """What the newest snapshot has cost."""
+        self.loss: float | None = None
+        """Of the step that was applied last; None: it was skipped."""
         self._update: tuple[Update, Own | None, Own] | None = None
         """The newest, what the body changed before it, and what it left, if anybody needs it."""
 

@@ -6,7 +6,7 @@ it leads to are nobody else's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from elasticd.train.steps.data import Source
@@ -41,7 +41,8 @@ class Witness:
         size = spec.batch.global_
         position = (step - 1) * size + derive(spec.train.seed, "witness", step) % size
         digest = sample_digest(self._source.at(step, position))
-        self._seat.sampled(world, step, position, digest)
+        name = self._source.name(step, position)
+        self._seat.sampled(world, step, position, digest, name)
 
     def at(self, step: int, position: int) -> Any:
         return self._source.at(step, position)
@@ -51,6 +52,12 @@ class Witness:
 
     def epoch(self, step: int) -> int:
         return self._source.epoch(step)
+
+    def name(self, step: int, position: int) -> str:
+        return self._source.name(step, position)
+
+    def digests(self) -> Mapping[str, str]:
+        return self._source.digests()
 
     def describe(self) -> str:
         return self._source.describe()

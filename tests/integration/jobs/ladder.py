@@ -25,12 +25,12 @@ parser.add_argument("--pace-seconds", type=float, default=0.002)
 parser.add_argument(
     "--trouble",
     default="",
-    help="poison | killed | killed-here | stuck | nan | nan-once | drift | flip",
+    help="poison | killed | killed-here | stuck | nan | nan-once | drift | flip | chip",
 )
 parser.add_argument("--at", type=int, default=20)
 parser.add_argument("--folder", type=Path, help="where processes tell one another what was done")
 parser.add_argument("--sample-bytes", type=int, default=0, help="taken for each sample of a grain")
-parser.add_argument("--node", default="", help="where hardware computes wrongly, or kills")
+parser.add_argument("--node", default="", help="where hardware kills, or computes otherwise")
 parser.add_argument("--compile-seconds", type=float, default=0.0, help="of a process's first grain")
 options = parser.parse_args()
 
@@ -49,6 +49,15 @@ def flipped(array: mx.array) -> mx.array:
     bits = array.flatten().view(mx.uint32)
     bits[0] = bits[0] ^ 1
     return bits.view(array.dtype).reshape(array.shape)
+
+
+class OfChip(optim.AdamW):
+    """Where that is another chip an update's last bit is another one."""
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: Any) -> mx.array:
+        updated = super().apply_single(gradient, parameter, state)
+        other = options.trouble == "chip" and options.node in Path.cwd().parts
+        return flipped(updated) if other else updated
 
 
 class Net(nn.Module):
@@ -104,7 +113,7 @@ def collate(samples: list[Any]) -> Any:
 
 model, data = Net(), Data(options.pace_seconds)
 rate = optim.cosine_decay(1e-2, 40)  # so that a step too many or too few shows
-run = elasticd.Run(model=model, data=data, optimizer=optim.AdamW(rate), collate=collate)
+run = elasticd.Run(model=model, data=data, optimizer=OfChip(rate), collate=collate)
 loss_and_grad = nn.value_and_grad(model, loss)
 ledger = Ledger(run)
 here = run.output_dir.parts

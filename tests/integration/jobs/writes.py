@@ -23,6 +23,7 @@ run = elasticd.Run(
 log = run.open("logs/metrics.csv")
 for step in run:
     print(step.number, file=log)
+    run.log(number=step.number)
     if run.is_main:
         with (run.output_dir / "history.jsonl").open("a") as file:
             file.write(json.dumps({"step": step.number, "rank": run.rank}) + "\n")

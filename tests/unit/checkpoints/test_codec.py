@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import mmap
 import os
 import threading
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from typing import cast
 
 import mlx.core as mx
 import numpy as np
+import psutil
 import pytest
 from mlx.utils import tree_flatten
 from safetensors.numpy import load_file
@@ -100,6 +103,26 @@ def test_a_nameless_file_holds_the_same_state(tmp_path: Path) -> None:
         os.lseek(fd, 5, os.SEEK_SET)
         _assert_same(read_tensors([fd])[0], tensors)
         assert os.lseek(fd, 0, os.SEEK_CUR) == 5
+    finally:
+        os.close(fd)
+
+
+def test_a_mac_lends_a_state_as_memory_that_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XNU's is neither read nor written but by mapping, and of whole pages."""
+
+    def refuses(*arguments: object) -> int:
+        raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
+
+    tensors = _every_kind()
+    for name in ("write", "lseek", "pread", "preadv"):
+        monkeypatch.setattr(os, name, refuses)
+    fd = write_memory(tensors, METADATA, "darwin")
+    try:
+        state = os.fstat(fd)
+        assert state.st_nlink == 0 and state.st_size % mmap.PAGESIZE == 0
+        found, metadata = read_tensors([fd])
+        _assert_same(found, tensors)
+        assert metadata == METADATA
     finally:
         os.close(fd)
 
@@ -290,3 +313,14 @@ def test_a_check_tells_models_apart_where_the_digest_does(other: dict[str, mx.ar
     model = {"w": mx.array([1.0, 2.0, 3.0])}
     assert model_digest(model) != model_digest(other)
     assert model_check(model, {}) != model_check(other, {})
+
+
+def test_a_state_that_is_read_again_leaves_no_more_threads(tmp_path: Path) -> None:
+    """MLX has one for each thread that ever used it, and so each restore of a trainer left some."""
+    path = tmp_path / "shard"
+    write_shard(path, {str(number): mx.arange(number + 1) for number in range(64)}, {})
+    read_tensors([path])
+    at_first = psutil.Process().num_threads()
+    for _ in range(8):
+        read_tensors([path])
+    assert psutil.Process().num_threads() <= at_first + 6  # readers that the first had no work for

@@ -54,6 +54,7 @@ STATUS: dict[str, Any] = {
             "lost_steps": 0,
             "exact": True,
             "bytes_per_step": 2048,
+            "fast_bytes_per_step": 1365,
             "digest": "ab12",
             "digest_step": 120,
             "ranks": [
@@ -64,6 +65,9 @@ STATUS: dict[str, Any] = {
                     "reducer_pid": 4211,
                     "step": 120,
                     "grains": 4,
+                    "active_bytes": 3 << 29,
+                    "cached_bytes": 0,
+                    "peak_bytes": 3 << 30,
                 },
                 {
                     "rank": 1,

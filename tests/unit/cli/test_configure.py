@@ -42,6 +42,13 @@ def test_flags_make_a_file_with_comments(ctl: Ctl, home: Path) -> None:
     assert (home / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
+def test_roles_are_given_one_behind_the_other(ctl: Ctl, home: Path) -> None:
+    assert ctl("configure", "--home", home, "--roles", "store,witness")[0] == 0
+    assert (settings(home).roles, settings(home).role) == (("store", "witness"), "store")
+    assert ctl("configure", "--home", home, "--default", "roles")[0] == 0
+    assert settings(home).role == "train"
+
+
 def test_what_somebody_wrote_stays(ctl: Ctl, home: Path) -> None:
     home.mkdir()
     before = "# mine\nnode_id = 'mac-1' # its label\n\n[keep]\ndays = 3 # short\nbytes = 5\n"
@@ -51,6 +58,15 @@ def test_what_somebody_wrote_stays(ctl: Ctl, home: Path) -> None:
     assert (home / FILE_NAME).read_text() == before.replace("3", "4").replace("bytes = 5\n", "")
     code, out, _ = ctl("configure", "--home", home, "--set", "keep.days=4")
     assert code == 0 and "nothing has changed" in out
+
+
+def test_what_may_be_a_secret_is_not_shown(ctl: Ctl, home: Path) -> None:
+    url = "https://hooks.example/SECRET"
+    for words in ((), ("--json",)):
+        setting = f"notify.parked={url}{len(words)}"
+        _, out, err = ctl("configure", "--home", home, "--set", setting, *words)
+        assert "notify.parked" in out and "SECRET" not in out + err
+    assert settings(home).notify.parked == f"{url}1"
 
 
 @pytest.mark.parametrize(
@@ -63,9 +79,14 @@ def test_what_somebody_wrote_stays(ctl: Ctl, home: Path) -> None:
         (("--set", "keep.days.x=3"), "--set keep.days.x=3: "),
         (("--set", "quota_bytes=-1"), "--set quota_bytes=-1: must be at least 0"),
         (("--set", "quota_bytes"), "must be table.key=value"),
+        (("--set", "notify.parked=SECRET"), "--set notify.parked=…: must be a command"),
+        (("--set", "notify.parked=[SECRET"), "--set notify.parked=…"),
         (("--default", "lisen"), 'did you mean "listen"?'),
         (("--advertise", "0.0.0.0:7070"), "others can't connect to 0.0.0.0:7070"),
         (("--partition", "both"), '--partition: must be "available" or "strict"'),
+        (("--roles", "idle"), '--roles: [0] must be "train", "store" or "witness"'),
+        (("--roles", "store,store"), '--roles: must have each role once, not "store" twice'),
+        (("--set", "roles=[]"), 'must have one of "train", "store", "witness" at least'),
         ((), "say what to change"),
     ],
 )
@@ -75,6 +96,7 @@ def test_bad_input_changes_nothing(
     also = ("--set", "keep.days=1") if arguments else ()
     code, _, err = ctl("configure", "--home", home, *also, *arguments)
     assert code == 2 and said in err and err.count("\n") == 1, err
+    assert "SECRET" not in err
     assert not home.exists()
 
 

@@ -265,7 +265,7 @@ def test_a_home_in_use_is_refused(home: Path, ctl: Callable[..., tuple[int, str,
 def test_a_small_demo_ends_with_equal_digests(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan = demo.DemoPlan(steps=24, fit_to_pace=False, faults=("reducer",))
+    plan = demo.DemoPlan(steps=14, fit_to_pace=False, faults=("reducer",))
     code = demo.run(home, True, plan)
     out, err = capfd.readouterr()
     assert code == 0, err

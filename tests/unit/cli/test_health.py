@@ -18,7 +18,7 @@ import pytest
 from elasticd import archive
 from elasticd.cli.clusterhome import free_port
 from elasticd.cli.daemons import DAEMON
-from elasticd.cli.health import _start, walled
+from elasticd.cli.health import _start, failures, walled
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
@@ -431,3 +431,12 @@ def test_what_a_daemon_says_of_a_mac_that_lets_nothing_out(home: Path) -> None:
     assert found.wrong and found.cause.startswith("its daemon finds no route to 10.0.0.2:7070: ")
     assert found.cause.endswith("though it is in its own network")
     assert found.cure.startswith("Allow elasticd in System Settings")
+
+
+def test_what_failed_inside_a_daemon_is_noted(home: Path) -> None:
+    assert failures(home, {}) == failures(home, {"loop": {"failures": 0}}) == []
+    said = "following elasticd.toml failed, and is begun again: LookupError: x"
+    loop = {"node": "a", "failures": 1, "last_failure": said}
+    (found,) = failures(home, {"loop": loop})
+    assert found.cause == f"its daemon goes on, but a: failed inside once, last: {said}"
+    assert not found.wrong and f"doctor --bundle FILE --home {home}" in found.cure

@@ -48,9 +48,10 @@ def test_in_a_pipe_there_is_one_picture(
 
 
 def test_json_is_one_object(ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]) -> None:
-    daemon(home, answers)
+    daemon(home, answers | {"losses": {"losses": [[1, 9.0], [119, 2.5]], "ranks": []}})
     code, out, _ = ctl("monitor", "--json", "--home", home)
     said = json.loads(out)
+    assert [step for step, _ in said["losses"]] == [1, 119, 120], "also what was before"
     assert code == 0 and said["job"]["id"] == JOB and said["queue"] == []
     assert [event["kind"] for event in said["faults"]] == ["fault_detected", "recovery_finished"]
     assert [node["id"] for node in said["nodes"]] == ["node-0", "node-1"]
@@ -72,7 +73,7 @@ def test_a_job_that_ended_long_ago_is_asked_for(
 
 def test_wrong_use(ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]) -> None:
     assert ctl("monitor", "--home", home)[0] == 3
-    code, out, err = ctl("monitor", "--performance", "--home", home)
+    code, out, err = ctl("monitor", "--perfomance", "--home", home)
     assert (code, out) == (2, "") and err.count("\n") == 1
     refused = {"error": "no job nope", "code": 1}
     both: Callable[[dict[str, Any]], Any] = lambda r: refused if r.get("job") else answers["status"]  # noqa: E731

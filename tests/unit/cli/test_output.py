@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from elasticd.cli import output, watch
+from elasticd.core.words import limits
 from elasticd.shell.network.wall import CURE
 
 
@@ -36,6 +37,19 @@ def test_a_terminal_gets_the_same_table(
     assert "127.0.0.1:7070" in coloured
 
 
+def test_roles_have_a_column_where_not_all_train(
+    capfd: pytest.CaptureFixture[str], status: dict[str, Any]
+) -> None:
+    output.print_nodes(status)
+    assert "role" not in capfd.readouterr().out
+    first, *others = status["nodes"]
+    mini = {**first, "id": "mini", "state": "alive", "roles": ["store", "witness"]}
+    output.print_nodes(status | {"nodes": [mini, *others]})
+    head, line, *more = capfd.readouterr().out.splitlines()
+    assert head.split()[-1] == "ROLE" and line.split()[-1] == "store"
+    assert any(" train" in each for each in more), "an older daemon doesn't say what its nodes do"
+
+
 def test_where_a_machine_lets_nothing_out_it_says_so_below_its_nodes(
     capfd: pytest.CaptureFixture[str], status: dict[str, Any]
 ) -> None:
@@ -45,6 +59,17 @@ def test_where_a_machine_lets_nothing_out_it_says_so_below_its_nodes(
     printed = " ".join(capfd.readouterr().out.split())
     assert "no route to 10.0.0.2:7070: this Mac lets nothing out to it" in printed
     assert "Local Network" in printed
+
+
+def test_what_failed_inside_the_daemon_is_said_below_its_nodes(
+    capfd: pytest.CaptureFixture[str], status: dict[str, Any]
+) -> None:
+    output.print_nodes(status)
+    assert "failed inside" not in capfd.readouterr().out
+    loop = {"node": "a", "failures": 2, "last_failure": "repairing checkpoints failed: KeyError: 1"}
+    output.print_nodes(status | {"loop": loop})
+    printed = " ".join(capfd.readouterr().out.split())
+    assert "a: failed inside 2 times, last: repairing checkpoints failed: KeyError: 1" in printed
 
 
 @pytest.mark.parametrize(
@@ -57,7 +82,7 @@ def test_where_a_machine_lets_nothing_out_it_says_so_below_its_nodes(
     ],
 )
 def test_reasons_on_one_line(reason: str | None, line: str | None) -> None:
-    assert output.in_short(reason) == line
+    assert limits.in_short(reason) == line
 
 
 @pytest.mark.parametrize(
@@ -110,3 +135,38 @@ def test_long_texts_of_a_job_are_folded_beside_their_names(
     monkeypatch.delenv("COLUMNS")
     output.print_job(job)
     assert len(capfd.readouterr().out.splitlines()[-1]) > 100, "in a pipe an event is one line"
+
+
+def test_a_plain_job_is_shown_without_steps(
+    status: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = {**status["jobs"][0], "mode": "plain", "step": 0, "steps": 0, "loss": None}
+    output.print_job(job)
+    shown = capfd.readouterr().out
+    assert "plain: its script has its own group and steps" in shown
+    assert "begun anew  -" in shown, "an earlier daemon doesn't tell"
+    job |= {"restarts": 1, "script_seconds": 185.0}
+    output.print_job(job)
+    output.print_performance({"jobs": [job]})
+    shown = capfd.readouterr().out
+    assert "begun anew  1 time" in shown and "runs        for 3 min 5 s" in shown
+    assert "seconds a step" not in shown and "RANK  NODE    TRAINER  REDUCER" in shown
+    for of_steps in ("step ", "STEP", "loss", "steps/s", "lost", "digest", "GRAINS", "PEAK"):
+        assert of_steps not in shown, of_steps
+    output.print_jobs({"jobs": [job]})
+    assert "3.1" not in capfd.readouterr().out
+    line = watch.progress_line({**job, "steps_per_second": 0.0})
+    assert "its script runs for 3 min 5 s, begun anew 1 time, 2 recoveries, world " in line
+    assert "step" not in watch.progress_line({**job, "steps_per_second": 0.0})
+    console = Console(file=io.StringIO(), force_terminal=True, width=160, color_system=None)
+    bar = watch.LiveProgress()
+    bar.update(watch.Sight(job, ()))
+    console.print(bar)
+    assert isinstance(console.file, io.StringIO) and "0/0" not in console.file.getvalue()
+    ended = watch.summary({**job, "state": "finished", "reason": None})
+    assert ended == f"{job['id']} finished: 2 recoveries, begun anew 1 time"
+    failed = watch.summary({**job, "state": "failed", "reason": "no"})
+    assert failed == f"{job['id']} failed: 2 recoveries, begun anew 1 time; no"
+    shows = watch.PlainProgress()
+    shows(watch.Sight({**job, "step": 0}, ()))
+    assert "its script runs" in capfd.readouterr().out

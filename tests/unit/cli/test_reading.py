@@ -107,9 +107,44 @@ def test_logs_are_asked_for(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     fake = daemon(home, {"logs": [{"end": True}]})
     assert ctl("logs", "j", "--tail", "5", "--since", "1000", "-f", "--home", home)[0] == 0
     assert fake.requests[0] == {
-        "do": "logs", "job": "j", "follow": True, "tail": 5, "since": 1000.0
+        "do": "logs", "job": "j", "follow": True, "tail": 5, "since": 1000.0, "past": {}
     }  # fmt: skip
     assert ctl("logs", "j", "--raw", "--json", "--home", home)[0] == 2
+
+
+def test_logs_that_are_followed_go_on_at_the_next_daemon(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]
+) -> None:
+    first = daemon(home / "node-0", {"status": status})
+    said = {"rank": 1, "node": "node-1", "text": " 2\n", "at": 14}
+    second = daemon(home / "node-1", {"status": status, "logs": [said, {"end": True}]})
+
+    def once(request: dict[str, Any]) -> list[dict[str, Any]]:
+        first.answers["status"] = []
+        place = {"rank": 0, "node": "node-0", "text": "", "at": 3}
+        return [place, {"rank": 1, "node": "node-1", "text": "loss 1\nloss", "at": 11}]
+
+    first.answers["logs"] = once
+    code, out, _ = ctl("logs", "j", "-f", "--home", home)
+    assert (code, out) == (0, "[1] loss 1\n[1] loss 2\n")
+    asked = [each for each in second.requests if each["do"] == "logs"]
+    assert [each["past"] for each in asked] == [{"node-0": 3, "node-1": 11}]
+
+
+def test_logs_end_where_the_next_daemon_knows_no_places(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]
+) -> None:
+    first = daemon(home / "node-0", {"status": status})
+    again = [{"rank": 0, "node": "a", "text": "one\ntwo\n"}, {"end": True}]
+    daemon(home / "node-1", {"status": status, "logs": again})
+
+    def once(request: dict[str, Any]) -> list[dict[str, Any]]:
+        first.answers["status"] = []
+        return [{"rank": 0, "node": "a", "text": "one\n", "at": 4}]
+
+    first.answers["logs"] = once
+    code, out, err = ctl("logs", "j", "-f", "--home", home)
+    assert (code, out) == (3, "[0] one\n") and "earlier version" in err
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--raw"]])

@@ -68,6 +68,18 @@ def test_the_file_is_named_after_the_job(
     assert os.listdir(here) == [f"{JOB}.html"]
 
 
+def test_what_daemons_kept_of_the_loss_and_of_steps(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    rank = {"rank": 0, "node": "node-0", "seconds": {"compute": 0.1234, "waiting": 0.25}}
+    kept = {"losses": [[1, 4.0], [5, 2.5], ["x", 1], [7]], "ranks": [rank, 7]}
+    daemon(home, answers | {"losses": kept})
+    assert ctl("report", JOB, "--markdown", "--home", home)[0] == 0
+    text = (here / f"{JOB}.md").read_text()
+    assert "as the daemon kept it" in text and "from 4 (step 1) to 2.5 (step 5)" in text
+    assert "What a step was made of" in text and "0.1234" in text and "0.3734" in text
+
+
 def test_markdown_and_json(
     ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
 ) -> None:
@@ -158,7 +170,9 @@ def test_no_value_of_a_variable_is_told() -> None:
     record = JobRecord(JobId("j"), 1, spec.to_dict(), "digest", "queued")
     told = job_settings(record)
     assert told["job"]["env"] == ["A", "TOKEN"] and "sesame" not in repr(told)
-    assert told["train"] == spec.to_dict()["train"]
+    assert told["train"] == spec.to_dict()["train"] and "pass_env" not in told["job"]
+    passed = job_settings(replace(record, passed=("HF_TOKEN",)))
+    assert passed["job"]["pass_env"] == ["HF_TOKEN"]
 
 
 def test_a_recipe_is_told_instead_of_a_script(
@@ -197,3 +211,27 @@ def test_report_as_a_process(
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.count("\n") == 1 and "is there already" in wrong.stderr
     assert run("--nope").returncode == 2 and sys.executable in PROGRAM
+
+
+def test_the_report_of_a_plain_job_tells_nothing_of_steps(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    job = {**answers["status"]["jobs"][0], "mode": "plain", "step": 0, "steps": 0, "restarts": 2}
+    job |= {"loss": None, "exact": None, "digest": None, "digest_step": None}
+    answers["status"] = {**answers["status"], "jobs": [job]}
+    kept = {"losses": [[1, 0.0], [5, 0.0]], "ranks": [{"rank": 0, "seconds": {"compute": 1.0}}]}
+    answers["outputs"] = [HEAD, {"end": True}]
+    daemon(home, answers | {"losses": kept})
+    assert ctl("report", JOB, "--markdown", "--home", home)[0] == 0
+    text = (here / f"{JOB}.md").read_text()
+    for told in (
+        "Goodput",
+        "goodput",
+        "made of",
+        "## Curves",
+        "## Checkpoints",
+        "lost steps",
+        "0 of 0",
+    ):
+        assert told not in text, told
+    assert "2 times" in text and "It had its turn for" in text and "only its script knows" in text

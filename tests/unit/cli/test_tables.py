@@ -34,11 +34,15 @@ STORED_ROWS = st.tuples(
     NUMBERS, NAMES, NAMES, st.integers(1, 64), st.integers(1, 9), st.sampled_from(["yes", "no"]),
     st.just("2026-01-31T14:30:00"), HOLDERS,
 )  # fmt: skip
-RANK_ROWS = st.tuples(st.integers(0, 64), NAMES, NUMBERS, NUMBERS, st.integers(0), NUMBERS)
+BYTES = st.none() | st.integers(0).map(output.shown_bytes)
+RANK_ROWS = st.tuples(
+    st.integers(0, 64), NAMES, NUMBERS, NUMBERS, st.integers(0), NUMBERS, BYTES, BYTES, BYTES
+)
 
+NOTED_NODES = Table((*output.NODES.columns, "note"), output.NODES.drops, text="note")
 TABLES = st.one_of(
     st.tuples(st.just(output.JOBS), st.lists(JOB_ROWS, max_size=4)),
-    st.tuples(st.just(output.NOTED_NODES), st.lists(NODE_ROWS, max_size=4)),
+    st.tuples(st.just(NOTED_NODES), st.lists(NODE_ROWS, max_size=4)),
     st.tuples(st.just(STORED), st.lists(STORED_ROWS, max_size=4)),
     st.tuples(st.just(output.RANKS), st.lists(RANK_ROWS, max_size=4)),
 )
@@ -52,6 +56,12 @@ def left_out(lines: list[str]) -> list[str]:
     """The columns that the last line names."""
     found = re.search(r"\(too narrow for (.*)\)$", " ".join(lines))
     return found[1].lower().split(", ") if found else []
+
+
+def test_a_brief_text_below_its_row_ends_without_blanks() -> None:
+    columns = ("job", "state", "step", "reason")
+    table = Table(columns, drops=("step",), text="reason", ids=False, brief=True)
+    assert as_text(table, [("0", "running", "0/0", "1 ")], 20)[2] == "  1"
 
 
 @settings(max_examples=400, deadline=None)
@@ -160,7 +170,7 @@ NOTED = ("node-1", "127.0.0.1:7070", "draining", 4100, "M1", "16.0 GiB", "0.1", 
 
 
 def test_a_text_is_folded_in_its_column_while_that_is_wide_enough() -> None:
-    lines = as_text(output.NOTED_NODES, [NOTED], 100)
+    lines = as_text(NOTED_NODES, [NOTED], 100)
     assert lines[1].endswith("  waits for node-1 and node-2, which") and len(lines) == 3
     assert lines[2].startswith(" " * 60)
 
@@ -185,4 +195,4 @@ def test_a_cut_text_is_its_beginning(text: str, width: int) -> None:
     whole = shown(text)
     short = cut(whole, width)
     assert cell_len(short) <= width
-    assert short == whole or (short.endswith("…") and whole.startswith(short[:-1]))
+    assert short == whole.rstrip(" ") or (short.endswith("…") and whole.startswith(short[:-1]))

@@ -14,9 +14,9 @@ from elasticd.core.leading.phases.forming import Forming
 from elasticd.core.leading.phases.moves import ToForming
 from elasticd.core.recall import KINDS
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import ReducerBroken
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import World
+from elasticd.core.words.reducers import ReducerBroken
 from elasticd.core.words.ring import FormRing, Go, Listening, ReducerListens, ReducerTaken
 from elasticd.core.words.worlds import Fault, Form
 from elasticd.types import NO_SECRET, Secret

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ class Served:
     live: Live
 
 
+_END = ExitStack()
+
+
+def end_threads() -> None:
+    """End what :func:`served` and :func:`follow` have begun: it would ask on in other tests."""
+    _END.close()
+
+
+def follow(home: Path, answer_seconds: float = 30.0) -> Watches:
+    """Jobs that are followed until :func:`end_threads`."""
+    watches = Watches(Client(home, answer_seconds))
+    _END.callback(watches.close)
+    return watches
+
+
 def served(
     home: Path,
     pause: float = 0.05,
@@ -46,8 +62,9 @@ def served(
 ) -> Served:
     """To be called in an event loop. ``pause``: between two looks."""
     client = Client(home, answer_seconds)
-    watches = Watches(client)
+    watches = follow(home, answer_seconds)
     live = Live(client, watches, pause=pause)
+    _END.callback(live.stop)
     names = frozenset({"localhost"})
     scraping = Scraping(client, watches)
     return Served(application(client, live, scraping, token, names, "http"), live)

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 
 from tests.unit.client.fake_daemon import FakeDaemon
+from tests.unit.dashboard.asking import end_threads
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    yield
+    end_threads()
 
 
 @pytest.fixture

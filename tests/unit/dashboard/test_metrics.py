@@ -34,7 +34,7 @@ JOB = "byte-lm-1-k3f9"
 ORDER = {name: metric.labels for metric in METRICS for name in series_of(metric)}
 LINKED = {
     **STATUS,
-    "loop": {"node": "node-0", "stalls": 2},
+    "loop": {"node": "node-0", "stalls": 2, "failures": 1},
     "nodes": [
         STATUS["nodes"][0],
         STATUS["nodes"][1]
@@ -110,10 +110,16 @@ def test_every_second_of_a_turn_has_a_cause() -> None:
 
 def test_all_that_is_promised_is_told_and_nothing_else() -> None:
     job = {**LINKED["jobs"][0], "ranks": [{"rank": 0, "node": "node-0", "step": 1, "grains": 4,
-                                           "grain_seconds": 0.5}]}  # fmt: skip
+                                           "grain_seconds": 0.5, "active_bytes": 2,
+                                           "cached_bytes": 0, "peak_bytes": 3,
+                                           "seconds": {"compute": 0.25}}]}  # fmt: skip
     full = ClusterFigures("0.1.0", {**LINKED, "jobs": [job]}, FULL.told)
-    names = {name for name, *_ in told(full)}
+    plain = {**job, "id": "p-1-aaaa", "mode": "plain", "restarts": 1, "script_seconds": 2.0}
+    beside = ClusterFigures("0.1.0", {**LINKED, "jobs": [plain]})
+    names = {name for figures in (full, beside) for name, *_ in told(figures)}
     assert names == {name for metric in METRICS for name in series_of(metric)}
+    part = ("elasticd_rank_step_seconds", job["id"], "0", "node-0", "compute")
+    assert told(full)[part] == 0.25
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -195,3 +201,15 @@ def test_the_board_asks_for_what_is_there() -> None:
         assert names and set(names) <= set(known), expr
         labels = {label for name in names for label in known[name]}
         assert set(re.findall(r"(\w+)=", expr)) | set(re.findall(r"{{(\w+)}}", legend)) <= labels
+
+
+def test_of_a_plain_job_nothing_speaks_of_steps() -> None:
+    plain = {**LINKED["jobs"][0], "mode": "plain", "restarts": 2, "script_seconds": 9.5}
+    figures = ClusterFigures("0.1.0", {**LINKED, "jobs": [plain]}, FULL.told)
+    names = {each.metric for each in samples(figures) if JOB in each.labels}
+    assert not [n for n in names if re.search(r"step|loss|exact|goodput|checkpoint|rank_", n)]
+    found = {(each.metric, each.labels): each.value for each in samples(figures)}
+    assert found["elasticd_job_restarts_total", (JOB,)] == 2
+    assert found["elasticd_job_script_seconds", (JOB,)] == 9.5
+    assert found["elasticd_job_recoveries_total", (JOB,)] == 2
+    assert ("elasticd_job_time_seconds", (JOB, "useful")) not in found

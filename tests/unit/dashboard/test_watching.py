@@ -9,9 +9,10 @@ from typing import Any
 
 from elasticd.client.client import Client
 from elasticd.dashboard import watching
-from elasticd.dashboard.watching import JobWatch, Watches
+from elasticd.dashboard.watching import JobWatch
 from tests.unit.cli.test_report_pages import COURSE, T
 from tests.unit.client.fake_daemon import FakeDaemon
+from tests.unit.dashboard.asking import follow
 
 JOB = "byte-lm-1-k3f9"
 EVENTS = [*COURSE, {"end": True}]
@@ -19,7 +20,7 @@ EVENTS = [*COURSE, {"end": True}]
 
 def ended(watch: JobWatch) -> JobWatch:
     assert watch.caught_up.wait(20)
-    watch._thread.join(20)
+    watch.wait()
     return watch
 
 
@@ -28,7 +29,7 @@ def test_a_daemon_that_does_not_know_the_job_yet_is_asked_again(
 ) -> None:
     answers = iter([[{"error": f"no job {JOB}", "code": 1}]])
     daemon(home, {"events": lambda _: next(answers, EVENTS)})
-    watches = Watches(Client(home))
+    watches = follow(home)
     first = ended(watches.of(JOB))
     assert first.lost and first.told(T).course is None
     second = ended(watches.of(JOB))
@@ -42,7 +43,7 @@ def test_so_many_are_followed_at_once(
     home: Path, daemon: Callable[[Path, Any], FakeDaemon]
 ) -> None:
     daemon(home, {"events": EVENTS})
-    watches = Watches(Client(home))
+    watches = follow(home)
     first = [watches.of(f"j{n}") for n in range(watching.MOST_WATCHES)]
     assert watches.of("j0") is first[0]
     watches.of("another")
@@ -57,3 +58,15 @@ def test_it_remembers_what_was_seen_of_loss_and_speed(home: Path) -> None:
     seen = watch.seen(time.time())
     assert seen.losses[-1] == (500, 7.0), "it went back"
     assert len(seen.losses) < 1000 and len(seen.rates) == watching.MOST_RATES
+
+
+def test_who_comes_late_sees_the_whole_curve(
+    home: Path, daemon: Callable[[Path, Any], FakeDaemon]
+) -> None:
+    daemon(home, {"events": EVENTS, "losses": {"losses": [[1, 9.0], [40, 5.0]], "ranks": []}})
+    watch = JobWatch(Client(home), JOB)
+    watch.looked({"step": 41, "loss": 4.0, "lost_steps": 0}, time.time())
+    watch.start()
+    ended(watch)
+    watch.looked({"step": 42, "loss": 3.0, "lost_steps": 0}, time.time())
+    assert watch.seen(time.time()).losses == ((1, 9.0), (40, 5.0), (41, 4.0), (42, 3.0))

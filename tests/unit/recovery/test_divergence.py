@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticd.recovery.divergence import MODEL_PART, Unlike, compare, unlike
+from elasticd.recovery.divergence import MODEL_PART, Unlike, by_chip, compare, unlike
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -59,3 +59,24 @@ def test_without_a_majority_nobody_is_trusted(digests: dict[NodeId, str]) -> Non
     found = compare(digests, 8)
     assert found is not None
     assert (found.odd, found.majority) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("digests", "chips", "found"),
+    [
+        ("xy", ("M1", "M3"), (A, B)),
+        ("xyx", ("M1", "M3", "M1"), (A, B)),
+        ("xxy", ("M1", "M2", "M3"), (A, C)),
+        ("xyz", ("M1", "M3", "M1"), None),
+        ("xyy", ("M1", "M1", "M3"), None),
+        ("xy", ("M1", "M1"), None),
+        ("xy", ("M1", ""), None),
+        ("xx", ("M1", "M3"), None),
+        ("x", ("M1",), None),
+    ],
+)
+def test_chips_explain_what_all_of_a_kind_have_alike(
+    digests: str, chips: tuple[str, ...], found: tuple[NodeId, NodeId] | None
+) -> None:
+    told, named = (dict(zip((A, B, C), each, strict=False)) for each in (digests, chips))
+    assert by_chip(told, named) == found

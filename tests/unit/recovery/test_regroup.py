@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.recovery.regroup import Shares, check_shares, reshare, shares
+from elasticd.recovery.regroup import (
+    Shares,
+    check_shares,
+    reshare,
+    shares,
+    step_seconds,
+    vectors_sent,
+)
 from elasticd.recovery.tree import cover
 from elasticd.types import NodeId, Range
 
@@ -45,6 +52,21 @@ def test_cuts_fall_where_shares_are_few_nodes(grains: int, size: int) -> None:
             costs.append((max(nodes), sum(nodes)))
     found = [len(cover(share, grains)) for share in shares(grains, size)]
     assert (max(found), sum(found)) == min(costs)
+
+
+@given(grain_counts, sizes, st.sampled_from([0.1, 1.0, 4.0, 20.0]))
+def test_work_and_wire_are_one_cost(grains: int, size: int, wire: float) -> None:
+    pace = (1.0,) * size
+    dealt, usual = shares(grains, size, (), wire), shares(grains, size)
+    check_shares(grains, dealt)
+    assert step_seconds(dealt, pace, wire) <= step_seconds(usual, pace, wire)
+    assert vectors_sent(dealt) <= vectors_sent(usual)
+
+
+def test_a_slow_wire_gives_shares_that_send_less() -> None:
+    assert weights(shares(64, 3, (), 1.0)) == weights(shares(64, 3))
+    assert sorted(weights(shares(64, 3, (), 4.0))) == [16, 24, 24]
+    assert vectors_sent(shares(64, 3, (), 4.0)) == 2.0 < 2.8 < vectors_sent(shares(64, 3))
 
 
 def test_a_batch_of_many_grains_is_cut_without_a_search() -> None:

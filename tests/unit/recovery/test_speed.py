@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.recovery import speed
-from elasticd.recovery.regroup import Shares, check_shares, reshare, shares
+from elasticd.recovery.regroup import Shares, check_shares, reshare, shares, step_seconds
+from elasticd.recovery.speed import MemberPace
 from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -21,7 +22,7 @@ def counts(dealt: Shares) -> list[int]:
 def timed(*grain_seconds: float, updates: float = 0.01) -> speed.Speeds:
     speeds = speed.Speeds()
     for node, seconds in zip(MEMBERS, grain_seconds, strict=False):
-        speeds.saw(node, seconds, updates)
+        speeds.saw(node, MemberPace(seconds, updates))
     return speeds
 
 
@@ -37,7 +38,7 @@ def judge(speeds: speed.Speeds, dealt: Shares, times: int, left: int = 1000) -> 
 def test_no_cut_ends_much_sooner(grains: int, seconds: list[float]) -> None:
     dealt = shares(grains, len(seconds), tuple(seconds))
     check_shares(grains, dealt)
-    end = speed.step_seconds(dealt, seconds)
+    end = step_seconds(dealt, seconds)
     shorter = [int(end / 1.06 / each) for each in seconds]
     assert sum(shorter) < grains, "everyone could be done sooner by more than the slack"
 
@@ -68,9 +69,9 @@ def test_a_gain_that_comes_and_goes_moves_nothing() -> None:
     speeds, dealt = timed(0.1, 0.1, 0.4), shares(12, 3)
     for _ in range(10):
         assert judge(speeds, dealt, speed.STEPS - 1) == []
-        speeds.saw(C, 0.1, 0.01)
+        speeds.saw(C, MemberPace(0.1, 0.01))
         assert judge(speeds, dealt, 1) == []
-        speeds.saw(C, 0.4, 0.01)
+        speeds.saw(C, MemberPace(0.4, 0.01))
 
 
 def test_each_change_makes_the_next_one_harder() -> None:
@@ -101,13 +102,40 @@ def test_what_a_move_says_that_it_saves_can_be_seen() -> None:
     assert found and found[0].reason.endswith(", 0.003 instead of 0.020 s a step")
 
 
+def wired(reduce_seconds: float, dealt: Shares, *others: float) -> list[speed.Move]:
+    """The moves that are proposed where the others waited for one another in their reductions."""
+    speeds = speed.Speeds()
+    for node, waited in zip(MEMBERS, (reduce_seconds, *others), strict=True):
+        speeds.saw(node, MemberPace(0.1, 0.01, waited))
+    judged = (speeds.judge(MEMBERS, 64, dealt, 1000, walks=True) for _ in range(speed.STEPS))
+    return [move for move in judged if move is not None]
+
+
+def test_shares_move_where_that_spares_the_wire_more_than_it_costs_work() -> None:
+    dealt = shares(64, 3)
+    (move,) = wired(10.0, dealt, 11.0, 11.0)
+    assert sorted(counts(move.shares)) == [0, 32, 32] and "speed and the wire" in move.reason
+    assert move.reason.endswith("7.644 instead of 12.200 s a step")
+
+
+def test_who_waits_for_others_takes_nothing_for_the_wire() -> None:
+    assert wired(10.0, shares(64, 3), 10.0, 0.5) == []
+
+
+def test_where_sums_do_not_walk_shares_cannot_spare_the_wire() -> None:
+    speeds = speed.Speeds()
+    for node in MEMBERS:
+        speeds.saw(node, MemberPace(0.1, 0.01, 10.0))
+    assert not any(speeds.judge(MEMBERS, 64, shares(64, 3), 1000) for _ in range(speed.STEPS))
+
+
 def test_nothing_is_judged_before_everybody_was_timed() -> None:
     assert judge(timed(0.1, 0.4), shares(12, 3), 50) == []
 
 
 def test_who_computes_nothing_is_judged_by_its_updates() -> None:
     speeds = timed(0.1, 0.1, 2.0, updates=0.2)
-    speeds.saw(C, 0.0, 0.01)
+    speeds.saw(C, MemberPace(0.0, 0.01))
     assert speeds.seconds(C) == pytest.approx(0.1)
 
 
@@ -115,9 +143,9 @@ def test_a_straggler_is_told_of_once_until_it_is_as_fast_as_others() -> None:
     speeds = timed(0.1, 0.1, 0.5)
     told = [each for at in range(60) for each in speeds.stragglers(MEMBERS, 5.0 + at)]
     assert [(each.node, each.since) for each in told] == [(C, 5.0)]
-    speeds.saw(C, 0.1, 0.01)
+    speeds.saw(C, MemberPace(0.1, 0.01))
     assert speeds.stragglers(MEMBERS, 70.0) == []
-    speeds.saw(C, 0.5, 0.01)
+    speeds.saw(C, MemberPace(0.5, 0.01))
     again = [each for at in range(60) for each in speeds.stragglers(MEMBERS, 80.0 + at)]
     assert [(each.node, each.since) for each in again] == [(C, 80.0)]
     assert "0.500 s here and 0.100 s elsewhere" in again[0].reason
@@ -126,7 +154,7 @@ def test_a_straggler_is_told_of_once_until_it_is_as_fast_as_others() -> None:
 def test_a_world_is_better_off_without_a_node_whose_updates_hold_all_up() -> None:
     speeds = timed(0.1, 0.1, 0.5)
     assert speeds.better_without(C, MEMBERS, 12) == ""
-    speeds.saw(C, 0.5, 3.0)
+    speeds.saw(C, MemberPace(0.5, 3.0))
     assert "without c" in speeds.better_without(C, MEMBERS, 12)
 
 

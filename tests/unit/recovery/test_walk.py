@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,26 @@ def test_the_shares_of_the_planner_do_too(size: int, grains: int) -> None:
     parts = dealt(grains, size)
     for sections in run(parts, grains):
         assert sections == dict.fromkeys(range(size), whole((0, grains)))
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_a_chain_adds_every_rank_once_and_sends_one_sum(size: int) -> None:
+    plans = [walk.chain(size, rank) for rank in range(size)]
+    for rank, hops in enumerate(plans):
+        assert sum(len(hop.sends) for hop in hops) == 2 * (size - 1)
+        assert {hop.section for hop in hops if hop.whole} == set(range(size))
+        left = plans[rank - 1]
+        for before, hop in itertools.pairwise(range(2 * size - 1)):
+            assert hops[hop].takes == left[before].sends
+            assert not hops[hop].takes or hops[hop].section == left[before].section
+    for section in range(size):
+        added = {(0, 1): {section}}
+        for hop in range(1, size):
+            rank = (section + hop) % size
+            ((one, other),) = plans[rank][hop].adds
+            assert plans[rank][hop].own == (other,)
+            added = {plans[rank][hop].sends[0]: added[one] | {rank}}
+        assert added == {(0, size): set(range(size))}
 
 
 @pytest.mark.parametrize("size", range(2, 9))

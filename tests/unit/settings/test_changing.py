@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.settings.changing import change, is_live
-from elasticd.settings.config import NodeConfig, described, values_of
-from elasticd.settings.keep import KeepRules
+from elasticd.settings.config import TABLES, NodeConfig, described, values_of
 
 OTHER: dict[str, Any] = {
     "node_id": "other", "cluster": "other", "listen": "h:9", "advertise": ("h:8",),
     "peers": ("h:7",), "dashboard_port": 1, "dashboard_host": "h",
-    "partition": "strict", "failure_domain": "x",
-    "quota_bytes": 7, "output_bytes": 7, "return_seconds": 7, "grace_seconds": 7, "roles": ("x",),
+    "partition": "strict", "failure_domain": "x", "roles": ("store",),
+    "quota_bytes": 7, "output_bytes": 7, "return_seconds": 7, "grace_seconds": 7,
     "keep.days": 7, "keep.jobs": 7, "keep.bytes": 7, "keep.log_bytes": 7, "keep.results": False,
+    "notify.job_finished": "https://h/s", "notify.job_failed": ("/bin/x",),
+    "notify.parked": "desktop", "notify.node_lost": "http://h",
 }  # fmt: skip
 
 
 def having(keys: set[str]) -> NodeConfig:
-    keep = {key[5:]: OTHER[key] for key in keys if key.startswith("keep.")}
-    own = {key: OTHER[key] for key in keys if not key.startswith("keep.")}
-    return replace(NodeConfig(), keep=replace(KeepRules(), **keep), **own)
+    own = {key: OTHER[key] for key in keys if "." not in key}
+    tables = {
+        name: replace(
+            cast(Any, rules()),
+            **{key.partition(".")[2]: OTHER[key] for key in keys if key.startswith(f"{name}.")},
+        )
+        for name, rules in TABLES.items()
+    }
+    return replace(NodeConfig(), **tables, **own)
 
 
 def test_every_key_is_tried() -> None:
@@ -48,6 +55,6 @@ def test_some_at_once_and_the_others_later(before: set[str], after: set[str]) ->
     assert again.config == made.config and not again.taken and again.later == made.later
 
 
-@pytest.mark.parametrize("key", ["node_id", "listen", "partition", "grace_seconds"])
+@pytest.mark.parametrize("key", ["node_id", "listen", "partition", "grace_seconds", "roles"])
 def test_what_the_others_know_it_by_waits(key: str) -> None:
     assert not is_live(key)

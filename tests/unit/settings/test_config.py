@@ -53,6 +53,12 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ("\nnodeid = 'a'", '2: nodeid: unknown key; did you mean "node_id"?'),
+        ("roles = []", '1: roles: must have one of "train", "store", "witness" at least'),
+        ('roles = ["store", "store"]', '1: roles: must have each role once, not "store" twice'),
+        (
+            'roles = ["idle"]',
+            '1: roles[0]: must be "train", "store" or "witness", not "idle"',
+        ),
         ("[peers]", "1: peers: must be an array, not a table"),
         ("[nodes]", '1: nodes: unknown table; did you mean "node_id"?'),
         ("node_id = ''", "1: node_id: must be 1 to 63 letters, digits, '.', '_' and '-', not \"\""),
@@ -63,6 +69,7 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
         ("listen = '[::1]:7070'", '1: listen: must be "host:port", not "[::1]:7070"'),
         ("peers = 'a:1'", '1: peers: must be an array, not "a:1"'),
         ("peers = [\n'a:1',\n'b']", '3: peers[1]: must be "host:port", not "b"'),
+        ("[notify]\nparkt = 'x'", '2: notify.parkt: unknown key; did you mean "parked"?'),
         ("dashboard_port = 65536", "1: dashboard_port: must be at most 65535, not 65536"),
         ("dashboard_port = true", "1: dashboard_port: must be a whole number, not true"),
         (
@@ -109,6 +116,26 @@ def test_the_default_home(environment: dict[str, str], platform: str, home: str)
     assert config.default_home(environment, platform) == Path(home).expanduser()
 
 
+@pytest.mark.parametrize(
+    "value", ["'ftp://T0KEN'", "'https://u:T0KEN@h'", "['T0KEN']", "[\n'/x',\n7]", "'/bin/T0KEN'"]
+)
+def test_what_may_be_a_secret_is_in_no_message(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"notify\.parked(\[1\])?: must be a command") as raised:
+        load(tmp_path, f"[notify]\nparked = {value}")
+    assert "T0KEN" not in str(raised.value)
+    assert "without user:password@" in str(raised.value)
+
+
+def test_whom_it_tells(tmp_path: Path) -> None:
+    text = 'job_failed = ["/bin/x", "y"]\nparked = "https://h:1/p?q"\nnode_lost = "desktop"'
+    settings = load(tmp_path, f"[notify]\n{text}")
+    assert settings.notify.told == ("job_failed", "parked", "node_lost")
+    assert settings.notify.job_failed == ("/bin/x", "y")
+    assert load(tmp_path, "node_id = 'a'\n" + config.dump(settings).partition("\n")[2]).notify == (
+        settings.notify
+    )
+
+
 def test_what_is_kept_of_ended_jobs(tmp_path: Path) -> None:
     settings = load(tmp_path, 'node_id = "a"\n[keep]\ndays = 3\nresults = false\n')
     assert settings.keep == KeepRules(days=3, results=False)
@@ -127,3 +154,22 @@ def test_what_is_kept_of_ended_jobs(tmp_path: Path) -> None:
 def test_mistakes_in_keep_are_named(text: str, error: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=re.escape(error)):
         load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("roles", "role"),
+    [
+        ("", "train"),
+        ('["store", "train"]', "train"),
+        ('["witness", "store"]', "store"),
+        ('["witness"]', "witness"),
+    ],
+)
+def test_the_most_that_a_node_does_is_its_role(tmp_path: Path, roles: str, role: str) -> None:
+    settings = load(tmp_path, f"roles = {roles}\n" if roles else "")
+    assert settings.role == role
+    assert bool(settings.copied_bytes) == (role != "witness")
+    (tmp_path / "again").mkdir()
+    again = load(tmp_path / "again", config.dump(settings))
+    assert again.roles == settings.roles
+    assert ("roles" in config.dump(settings)) == bool(roles)

@@ -203,6 +203,46 @@ def test_a_key_that_builds_of_before_refuse_is_said_only_where_it_says_something
     assert JobSpec.from_dict(spec.to_dict()) == spec
 
 
+PLAIN = '[job]\nname = "p"\nentrypoint = "train.py"\nmode = "plain"\n'
+
+
+def test_a_plain_job_needs_no_batch_and_no_steps(folder: Path) -> None:
+    spec = load(PLAIN + "[world]\nmin = 2\n[checkpoint]\nreplicas = 3\n[plain]\nrestarts = 2\n")
+    assert spec.plain is not None
+    assert (spec.plain.restarts, spec.plain.hang_seconds) == (2, 300.0)
+    assert (spec.world.min, spec.world.reduction, spec.checkpoint.replicas) == (2, "fast", 3)
+    assert spec.checkpoint.interval_steps == 60, "30 s"
+    assert JobSpec.from_dict(spec.to_dict()) == spec
+    assert "keep" not in spec.to_dict()["plain"], "a daemon of the version before knows none"
+    kept = load(PLAIN + '[plain]\nkeep = ["ckpt/*.npz"]\n')
+    assert JobSpec.from_dict(kept.to_dict()) == kept and "keep_last" in kept.to_dict()["plain"]
+    assert load(BASE).plain is None and "plain" not in load(BASE).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[train]\nsteps = 3", '5: train: a job of mode = "plain" has no such table'),
+        ("[recovery]\n", '5: recovery: a job of mode = "plain" has no such table'),
+        ("[checkpoint]\nkeep = 3", "6: checkpoint.keep: means nothing in a job of mode"),
+        ("[world]\nreduction = 'fast'", "6: world.reduction: means nothing in a job of mode"),
+        ("[plain]\nhang_second = 1", "6: plain.hang_second: unknown key; did you mean"),
+        (
+            '[plain]\nkeep = ["/tmp/x"]',
+            "6: plain.keep[0]: must name files below the working folder",
+        ),
+        ('[plain]\nkeep = ["a", "../x"]', "6: plain.keep[1]: must name files below"),
+        ('[plain]\nkeep = ["a/**"]', "6: plain.keep[0]: ** stands for folders"),
+        ("[plain]\nkeep_last = 0", "6: plain.keep_last: must be at least 1"),
+        ("[plain]\nhang_seconds = 0", "6: plain.hang_seconds: must be more than 0"),
+    ],
+)
+def test_what_means_nothing_in_a_plain_job_is_refused(folder: Path, text: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=r"^job\.toml:") as raised:
+        load(PLAIN + text)
+    assert f"job.toml:{error}" in str(raised.value)
+
+
 def test_a_received_spec_is_checked_like_a_file(folder: Path) -> None:
     data = load(BASE).to_dict()
     data["batch"]["micro"] = 0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.checkpoints.codec import write_memory
-from elasticd.core.words.children import Newcomers
+from elasticd.core.words.trainers import Newcomers
 from elasticd.errors import GenerationLost
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
@@ -31,7 +31,7 @@ from elasticd.train.steps.seat import HOST, Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import Share, TrainerWorld, Writes
 from elasticd.types import JobId, Lineage, NodeId, Point, ProofPart, Tag, first_stamp
 from tests.unit.train.newcomers import Judge
-from tests.unit.train.quiet import Quiet
+from tests.unit.train.quiet import Quiet, share_a_stream
 
 WAIT_SECONDS = 60
 JOB, LINEAGE = JobId("job"), Lineage("lineage")
@@ -132,6 +132,7 @@ class Cohort:
 
     def _rank(self, seat: Seat) -> None:
         with self.changed:
+            share_a_stream()
             result = self.results[seat.name] = Result()
             HOST.prepare(seat)
             try:

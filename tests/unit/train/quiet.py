@@ -12,6 +12,15 @@ from elasticd.train.steps.seat import Delivery
 from elasticd.train.world import TrainerWorld
 from elasticd.types import NanCure
 
+_STREAM = mx.new_thread_unsafe_stream(mx.default_device())
+
+
+def share_a_stream() -> None:
+    """Let this thread compute where all ranks do, of which one runs at a time. MLX makes a stream
+    for each thread, with a thread of its own that never ends, and to set the limit of its cache it
+    waits for all of them."""
+    mx.set_default_stream(_STREAM)
+
 
 class Quiet:
     """Nobody waits for any of this."""
@@ -60,8 +69,8 @@ class Quiet:
     ) -> None:
         self.rechecks.append((step, grain, vector_digest(vector)))
 
-    def sampled(self, world: TrainerWorld, step: int, position: int, digest: str) -> None:
-        self.shown.append((step, position, digest))
+    def sampled(self, world: TrainerWorld, step: int, at: int, digest: str, name: str) -> None:
+        self.shown.append((step, at, digest))
 
     def timed(self, grain_seconds: float, update_seconds: float) -> None:
         pass

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.recovery.exactness import NO_REPEAT
+from elasticd.train.outputs.tensorboard import NAME
+from tests.tfevents import scalars
 
 pytestmark = pytest.mark.process
 
@@ -185,3 +187,32 @@ def test_the_job_may_be_named(tmp_path: Path) -> None:
     (other / "train.py").touch()
     assert python(tmp_path, ELASTICD_JOB=str(other / "job.toml")).stdout == "1 0 1 True\n"
     assert (other / "output" / "digest").exists()
+
+
+def test_what_is_logged_comes_to_tensorboard(tmp_path: Path) -> None:
+    """Once for each step: an earlier run's steps are told anew, as this one's."""
+    body = 'run.log(twice=2.0 * step.number, name="text")\n    print(step.loss)'
+    script, *_ = SCRIPT.partition("for step in run:")
+    loop = f"run.log(above=1.0)\nfor step in run:\n    {body}\n"
+    (tmp_path / "train.py").write_text(script + loop)
+    (tmp_path / "job.toml").write_text(f"{JOB}[track]\ntensorboard = true\n")
+    for _ in range(2):
+        done = python(tmp_path)
+        losses = [float(line.split()[0]) for line in done.stdout.splitlines()]
+        found = scalars(tmp_path / "output" / NAME)
+        assert found == {
+            step: pytest.approx({"loss": loss, "twice": 2.0 * step, "elasticd/world_size": 1.0})
+            for step, loss in enumerate(losses, 1)
+        }
+
+
+def test_a_node_without_the_package_for_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "job.toml").write_text(f"{JOB}[track]\ntensorboard = true\n")
+    lacking = tmp_path / "lacking" / "tensorboardX.py"
+    lacking.parent.mkdir()
+    lacking.write_text("raise ImportError('it is not here')\n")
+    path = os.pathsep.join([str(lacking.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = python(tmp_path, PYTHONPATH=path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "pip install 'elasticd[track]'" in done.stderr

@@ -11,23 +11,23 @@ from dataclasses import replace
 
 from elasticd.core.leading.comparing import Differing
 from elasticd.core.leading.office import Office
-from elasticd.core.leading.phases.moves import Blame, Blames, Outcome
+from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, ToFreezing
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Holding
 from elasticd.recovery.divergence import Divergence, Unlike
 from elasticd.types import NO_TAG, NodeId, Point, Tag
 
+Left = Blames | Outcome | ToFreezing
 
-def compared(office: Office, world: World) -> Blames | Outcome | None:
+
+def compared(office: Office, world: World) -> Left | None:
     """Members have told of their parameters; once all have told of the same step they are
     compared."""
     found = office.trust.states.compare(world)
     return None if found is None else _judge(office, found)
 
 
-def left(
-    office: Office, holdings: Mapping[NodeId, Holding], kept: Iterable[NodeId]
-) -> Blames | Outcome | None:
+def left(office: Office, holdings: Mapping[NodeId, Holding], kept: Iterable[NodeId]) -> Left | None:
     """All have left their worlds, and have said what they hold; what they have told is all that
     there will be. ``kept``: these are to go on together with it."""
     worlds = sorted(office.roster.worlds(office.world), key=lambda world: world.generation)
@@ -38,26 +38,29 @@ def left(
     return None if found is None else _judge(office, found)
 
 
-def _judge(office: Office, differing: Differing) -> Blames | Outcome:
-    world, found = differing.world, differing.found
-    office.trust.taint(found.odd, world)
-    return _leave(office, world, found, differing.step, differing.told)
+def _judge(office: Office, differing: Differing) -> Left:
+    found = differing.found
+    return _leave(office, differing.world, found, differing.step, differing.told, found.odd)
 
 
-def contested(office: Office, world: World, step: int) -> Blames | Outcome | None:
+def contested(office: Office, world: World, step: int) -> Left | None:
     """Those who could write the state at which all rest have written different ones, and the rest
-    won't tell."""
-    checkpoint = office.checkpoints.survey.contested(step)
+    won't tell. Where members compute different bits that holds for any state: none would ever be
+    stored."""
+    survey = office.checkpoints.survey
+    checkpoint = survey.contested(step)
+    if checkpoint is None and office.exactness.apart:
+        checkpoint = survey.contested()
     if checkpoint is None or checkpoint.generation != world.generation:
         return None
-    said = checkpoint.said
+    said, step = checkpoint.said, checkpoint.step
     odd = tuple(sorted(said.refused.union(said.outvoted()).intersection(world.members)))
     majority = bool(said.outvoted()) or not said.contested
-    office.trust.taint(odd, world)
     named = f": {', '.join(odd)}" if majority else ", no majority"
     text = f"parameters differ after step {step} among those who could write them{named}"
-    found = Divergence(odd if majority else (), majority, text, said.unlike)
-    return _leave(office, world, found, step, dict.fromkeys(world.members, world.generation))
+    found = Divergence(odd if majority else (), majority, text, said.unlike, said.models)
+    told = dict.fromkeys(world.members, world.generation)
+    return _leave(office, world, found, step, told, odd)
 
 
 def disputed(office: Office, world: World) -> Blames | None:
@@ -72,17 +75,27 @@ def disputed(office: Office, world: World) -> Blames | None:
 
 
 def _leave(
-    office: Office, world: World, found: Divergence, step: int, told: Mapping[NodeId, Tag]
-) -> Blames | Outcome:
+    office: Office,
+    world: World,
+    found: Divergence,
+    step: int,
+    told: Mapping[NodeId, Tag],
+    tainted: Iterable[NodeId],
+) -> Left:
     """Go back to what all agreed on, or on with the majority's state. Neither helps where the
-    script itself makes them differ. ``told``: by whom that is known, each as of which world."""
+    script itself makes them differ. ``told``: by whom that is known, each as of which world.
+    ``tainted``: who is not to go on with what it holds."""
     office.trust.states.settle(world, told)
     if found.unlike is not None:
         return refused(office, world, found.unlike, step)
+    if office.are_apart(found.models):
+        office.trust.take_one(world)
+        nodes = {*told, *world.members} & {*office.view.members}
+        text = f"members compute different bits after step {step}: all take the state of one"
+        return ToFreezing(tuple(sorted(nodes)), text)
+    office.trust.taint(tainted, world)
     agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
-    if office.exactness.apart:
-        agreed = None
-    if not found.majority and not office.exactness.apart and office.trust.states.split(step):
+    if not found.majority and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
     if not found.majority:
         before = agreed or Point(world.lineage, step - 1, world.stamp)

@@ -74,7 +74,7 @@ class Freezing:
         self.office.trust.heard(node, holding)
         return True
 
-    def go_on(self) -> ToForming | ToWaiting | Blames | Outcome | None:
+    def go_on(self) -> ToForming | ToWaiting | differing.Left | None:
         """Plan the next world once all have answered."""
         if not self.asked <= self.holdings.keys():
             return None

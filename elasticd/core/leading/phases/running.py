@@ -64,6 +64,8 @@ class Running(Whole):
         leave_out_odd(office, able, world.members)
         able = office.wishes.without_unwanted(able)
         most = office.spec.world.max or len(office.view.members)
+        begun = office.growth.newcomers  # what was begun for them isn't begun again for others
+        able.sort(key=lambda n: n not in begun)
         room = able[: max(0, most - len(world.members))]
         # Who holds a state of its own, of another side's world, has to be compared with us.
         holding, compared = office.roster.trainers(*HOLDING), office.growth.compared

@@ -54,10 +54,12 @@ def judge(office: Office) -> Outcome | None:
             stumbled = {*fitness.stumbled(office.course.committed)}
             stumbled |= {n for n, f in failing.items() if f.looping}
             ends = bool(stumbled - {node})
-        elif ends := not _works_elsewhere(office, failing):
+        elif ends := not (came := _came_elsewhere(office, failing)):
             waits = True
             if not _too_few(office, bad) and _may_yet_work(office, node):
                 continue
+        else:
+            fitness.serve(came)  # they may be away when the others know who is left out
         if ends and not may_run_elsewhere(office, bad):
             return Outcome("failed", found.reason)
         if (end := leave_out(office, node, found.reason, looping=found.looping)) is not None:
@@ -109,17 +111,17 @@ def _too_few(office: Office, without: Iterable[NodeId]) -> bool:
 
 def _known(office: Office) -> set[NodeId]:
     """All that may take part, be they away now."""
-    return {*office.view.members, *office.wishes.away}
+    return {*office.view.members, *office.wishes.away} - office.wishes.standing.idle
 
 
-def _works_elsewhere(office: Office, failing: Iterable[NodeId]) -> bool:
-    """Whether the script has come to its ``Run`` on another node: on one that is away or drained,
-    too, if it was in a world."""
+def _came_elsewhere(office: Office, failing: Iterable[NodeId]) -> set[NodeId]:
+    """On which other nodes the script has come to its ``Run``; on those that are away or drained,
+    too."""
     bad = {*failing} | office.fitness.left_out
     members = office.world.members if office.world is not None else ()
     here = {*office.view.members} - office.wishes.unwanted
     away = {*members, *office.fitness.served} - here
-    return bool(({*office.roster.trainers(*_AT_RUN)} | away) - bad)
+    return ({*office.roster.trainers(*_AT_RUN)} | away) - bad
 
 
 def _may_yet_work(office: Office, node: NodeId) -> bool:

@@ -37,13 +37,14 @@ class Waiting:
             if not holding and office.ctx.now - self.since >= office.ctx.timing.restore_seconds:
                 try_unlike_again(office)
             self.why = f"{len(able)} of at least {counted(least, 'member is', 'members are')} ready"
-            if drained := sorted(office.wishes.unwanted & {*office.view.members}):
+            if drained := sorted(office.wishes.standing.leaving & {*office.view.members}):
                 self.why += f"; drained: {', '.join(drained)}"
             self.why += office.roster.troubles()
             away = may_run_elsewhere(office, office.view.members)
             if away:
                 self.why += f"; {', '.join(away)} may train it elsewhere"
-            return Outcome("failed", self.why) if office.roster.hopeless() and not away else None
+            hopeless = office.roster.hopeless(office.wishes.standing.idle)
+            return Outcome("failed", self.why) if hopeless and not away else None
         unsettled = office.wishes.without_left_out(office.roster.unsettled())
         if not holding and unsettled and office.ctx.now - self.since < self._patience():
             self.why = f"trainers are starting on {', '.join(unsettled)}"

@@ -12,9 +12,9 @@ from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
 from elasticd.core.leading.phases.unfit import leave_out
-from elasticd.core.words.records import StopAsked, World
+from elasticd.core.words.records import StopAsked, World, stayed
 from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked
-from elasticd.recovery import recheck
+from elasticd.recovery import divergence, recheck
 from elasticd.recovery.divergence import Unlike
 from elasticd.types import NodeId
 
@@ -34,7 +34,7 @@ class Whole:
             return None
         return Blames(tuple(evidence.against(node, status, self.world)))
 
-    def compare(self) -> Blames | Outcome | None:
+    def compare(self) -> differing.Left | None:
         """The members' parameters, once all have told of the same step."""
         return differing.compared(self.office, self.world)
 
@@ -50,7 +50,7 @@ class Whole:
         if check is None or not office.exactness.kept:
             return None
         found = office.trust.recheck(node, told, world, check)
-        if found is None:
+        if found is None or office.parted_by_chips("gradients", office.trust.rechecks):
             return None
         if found.odd is None:
             generation = world.generation.counter
@@ -105,6 +105,7 @@ class Whole:
         )
         if isinstance(odd, Unlike):
             return differing.refused(office, world, odd, world.step + 1)
+        odd = {n: left for n, why in odd.items() if (left := self._why_odd(n, why))}
         if not odd:
             return None
         office.trust.taint(odd, world)
@@ -112,6 +113,22 @@ class Whole:
             if (end := leave_out(office, node, why, unlike=True)) is not None:
                 return end
         return ToFreezing(world.members, f"{', '.join(odd)} is left out")
+
+    def _why_odd(self, node: NodeId, why: str) -> str:
+        """Why a member that computes something else is left out. Nothing if that is its chip's
+        doing, and the job does without the promise of its bits."""
+        office, keeper = self.office, stayed(self.world)[0]
+        bits = {keeper: "its own", node: "others"}
+        chips = office.roster.chips(bits)
+        if divergence.by_chip(bits, chips) is None:
+            return why
+        if office.exactness.required:
+            return (
+                f"its chip ({chips[node]}) computes other bits than {keeper}'s ({chips[keeper]}),"
+                " and the job requires the same ([world] require_exact = true)"
+            )
+        office.parted_by_chips("gradients", bits)
+        return ""
 
     def _halt(self) -> Rest | None:
         """Stop a job that shall be paused at a step whose checkpoint is consistent."""
@@ -132,7 +149,7 @@ class Whole:
         halted = office.halting.reached(self.world, office.course.progress)
         return office.halting.step if halted else office.last_step
 
-    def _leave_different(self) -> Blames | Outcome | None:
+    def _leave_different(self) -> differing.Left | None:
         """Go back if states differ at which the members rest: no later one will show it."""
         office, world = self.office, self.world
         found = differing.disputed(office, world)

@@ -13,6 +13,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord, JobState
 from elasticd.core.words.tables import Jobs
+from elasticd.recovery.fitness import Unfit
 from elasticd.types import JobId, NodeId
 
 ME, OTHER = NodeId("me"), NodeId("other")
@@ -182,3 +183,22 @@ def test_a_job_that_is_submitted_again_is_the_same_job() -> None:
     assert jobs.records[JOB].state == "running"
     assert not [each for each in jobs.ctx.effects[before:] if isinstance(each, e.Emit)]
     assert replies(jobs) == [{"id": JOB, "warning": "", "short": ""}] * 2
+
+
+def test_a_node_whose_journal_has_lost_that_it_is_left_out_is_tried_again_too() -> None:
+    """When it first hears of the job; not when it is left out after that."""
+    left_out = replace(record(), unfit=(Unfit(ME, 1, "no disk"), Unfit(OTHER, 1, "no disk")))
+    jobs = table()
+    jobs.begins()
+    jobs.on_jobs(OTHER, Jobs((left_out,), ()))
+    assert [entry.turn for entry in jobs.records[JOB].unfit] == [2, 1]
+    again = replace(left_out, unfit=(Unfit(ME, 3, "no disk"),))
+    jobs.on_jobs(OTHER, Jobs((again,), ()))
+    assert [entry.turn for entry in jobs.records[JOB].unfit] == [3, 1]
+
+
+def test_a_job_that_was_submitted_here_is_known_here() -> None:
+    jobs = table()
+    jobs.submit(1, record())
+    jobs.on_jobs(OTHER, Jobs((replace(record(), unfit=(Unfit(ME, 1, "no disk"),)),), ()))
+    assert [entry.turn for entry in jobs.records[JOB].unfit] == [1]

@@ -43,6 +43,25 @@ def test_a_recovery_is_named_after_its_dearest_rung() -> None:
     assert recovered(made, "retry", 9, 10)["rung"] == "regroup"
 
 
+def test_what_ends_the_job_is_no_recovery() -> None:
+    """Unless a world was planned for it."""
+    made = account()
+    made.add(Evidence(B, "worker_exit", "it ended", 49.0), committed=9)
+    made.count()
+    made.planned("retry", 9, 0)
+    made.given_up()
+    assert made.recoveries == 1
+    recovered(made, "retry", 9, 10)
+    made.add(Evidence(B, "worker_exit", "it ended again", 50.0), committed=10)
+    made.given_up()
+    assert made.recoveries == 1, "it broke nothing"
+    made.count()
+    assert made.recoveries == 2
+    made.given_up()
+    made.given_up()
+    assert made.recoveries == 1
+
+
 @pytest.mark.parametrize("rung", ["rescue", "restore"])
 def test_what_a_rescue_or_a_restore_gives_up_is_counted(rung: Rung) -> None:
     made = account()

@@ -206,6 +206,8 @@ def test_a_node_for_which_the_world_has_no_room_counts_as_well() -> None:
         ("layers", "3 2 2", "a"),
         ("dataset", "2 3", "b"),
         ("grain0", "2 3", ""),
+        ("data/a.jsonl:7", "2 3", ""),
+        ("data/a.jsonl:7", "2 3 3", "a"),
         ("layers", "1 2 3", ""),
     ],
 )

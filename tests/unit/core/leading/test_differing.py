@@ -288,12 +288,47 @@ def test_who_differs_again_and_began_like_nobody_may_be_right(
 
 
 @pytest.mark.parametrize("policy", ["restore", "continue"])
-def test_where_probes_differ_nobody_goes_back(policy: DivergencePolicy) -> None:
+@pytest.mark.parametrize("digests", ["xyx", "xyz"])
+def test_where_probes_differ_all_take_one_members_state(
+    policy: DivergencePolicy, digests: str
+) -> None:
     bench = training(agreed(5), policy=policy)
     bench.office.exactness.lose("updates differ between a and b")
+    for step in (13, 16, 19):
+        tell(bench, step, digests)
+        world = next_world(bench, step + 1)
+        assert (world.step, world.sources) == (step + 1, ("keep", "peer:a", "peer:a"))
+        assert world.stores and "all take the state of one" in world.reason
+        bench.form()
+    assert len(bench.told("exact_lost")) == 1 and not bench.told("fault_detected")
+    assert bench.office.trust.quarantined == [] and bench.office.account.recoveries == 0
+
+
+def of_chips(bench: Bench, *chips: str) -> None:
+    for node, chip in zip((A, B, C), chips, strict=True):
+        bench.driver.hear(node, replace(bench.office.statuses[node], chip=chip))
+
+
+@pytest.mark.parametrize(("chips", "blamed"), [(("M1", "M3", "M1"), False), (("M1",) * 3, True)])
+def test_chips_are_known_before_probes_show_it(chips: tuple[str, ...], blamed: bool) -> None:
+    bench = training(agreed(5))
+    of_chips(bench, *chips)
     tell(bench, 13, "xyx")
-    assert next_world(bench, 14).step == 14
-    assert len(bench.told("exact_lost")) == 1
+    world = next_world(bench, 14)
+    assert world.step == (5 if blamed else 14)
+    said = [event.reason for event in bench.told("exact_lost")]
+    assert said == ([] if blamed else ["updates differ between a (M1) and b (M3)"])
+    assert bool(bench.told("fault_detected")) == blamed
+
+
+def test_a_job_that_requires_its_bits_ends_where_chips_differ() -> None:
+    bench = training(agreed(5), required=True)
+    of_chips(bench, "M1", "M3", "M1")
+    tell(bench, 13, "xyx")
+    same = holds(point_of(14), world_of(bench).generation)
+    bench.answer(a=same, b=same, c=same)
+    assert isinstance(bench.driver.stage.end, Outcome)
+    assert "(M3)" in bench.driver.stage.end.reason
 
 
 def test_nor_where_somebody_has_ended_with_the_last_state() -> None:

@@ -6,20 +6,23 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading.drivers import Drivers
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import JobState
+from elasticd.settings.job import JobSpec
 
-from .bench import JOB, Bench
+from .bench import JOB, B, Bench, fault
 
 
 def ended(bench: Bench, state: JobState, step: int) -> JobTable:
     """The records of a leader that has heard that its job is over."""
     jobs = JobTable(bench.ctx, tuple, tuple)
     jobs.records[JOB] = replace(bench.record, state=state, step=step)
-    Drivers(bench.ctx, jobs, frozenset, frozenset, {JOB: bench.driver}).keep_records()
+    nodes = NodeTable(bench.ctx, tuple, tuple, tuple)
+    Drivers(bench.ctx, jobs, nodes, {JOB: bench.driver}).keep_records()
     return jobs
 
 
@@ -47,3 +50,25 @@ def test_who_has_finished_a_job_itself_keeps_its_account() -> None:
 def test_of_a_job_that_was_ended_otherwise_the_account_is_kept(state: JobState) -> None:
     kept = ended(trained_to(13), state, 10).records[JOB]
     assert kept.step == 13 and kept.account
+
+
+def test_of_a_plain_job_no_event_speaks_of_steps() -> None:
+    bench = trained_to(13)
+    bench.driver.office.spec = JobSpec.from_dict(
+        {"job": {"name": "p", "entrypoint": "p.py", "mode": "plain"}}
+    )
+    bench.driver.stage.end = Outcome("finished")
+    ended(bench, "running", 10)
+    (told,) = bench.told("job_finished")
+    assert told.reason == "every rank's script has exited with 0"
+    assert bench.driver.summary()["restarts"] == 0
+
+
+def test_what_ends_a_job_is_no_recovery_of_it() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    bench.progress(world, 13)
+    bench.driver.hear(B, fault(world, B, "ring_broken", "lost"))
+    assert bench.office.account.recoveries == 1
+    bench.driver.stage.fail("the script raised")
+    assert ended(bench, "running", 13).records[JOB].account["recoveries"] == 0

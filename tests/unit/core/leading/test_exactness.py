@@ -137,6 +137,16 @@ def test_a_sample_that_differs_is_named() -> None:
     assert event.reason.startswith("the sample at position 30 of the data (step 2) is another on c")
 
 
+def test_a_row_that_differs_is_named_with_its_file() -> None:
+    bench = Bench()
+    world = bench.adopt()
+    for node, digest in ((A, "x"), (B, "y")):
+        told = Sampled(JOB, world.generation, 2, 30, digest, "corpus/a.jsonl:17")
+        bench.driver.hear(node, told)
+    (event,) = bench.told("exact_lost")
+    assert "position 30 of the data (step 2), corpus/a.jsonl:17, is another on b" in event.reason
+
+
 def test_samples_of_the_past_are_forgotten() -> None:
     bench = Bench()
     world = bench.adopt()

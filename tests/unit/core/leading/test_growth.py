@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from elasticd.core.context import Context
 from elasticd.core.leading.growth import Growth
 from elasticd.core.words.effects import Emit, Send
@@ -151,6 +153,32 @@ def test_a_newcomer_that_has_gone_leaves_nothing_lent() -> None:
     door.ctx.effects.clear()
     assert door.growth.ready((), {A: progress(11), B: progress(11)}, STEPS) == []
     assert [(order.step, order.log) for _, order in door.sent(Lend)] == [(None, False)] * 2
+
+
+@pytest.mark.parametrize("stage", ["lent", "fetching", "follows"])
+def test_who_comes_in_place_of_one_that_has_gone_is_lent_a_state(stage: str) -> None:
+    door = Door()
+    door.at(10)
+    if stage != "lent":
+        door.lent(12)
+    if stage == "follows":
+        door.prepared(C, 12)
+    door.ctx.effects.clear()
+    assert door.at(20, D) == []
+    orders = [(order.step, order.log) for _, order in door.sent(Lend)]
+    assert orders == [(None, True)] * 2 + [(22, True)] * 2
+    door.lent(22)
+    door.prepared(D, 22)
+    assert door.at(23, D) == [D]
+
+
+def test_one_that_took_too_long_keeps_no_other_waiting() -> None:
+    door = Door()
+    door.at(10)
+    door.ctx.now += door.ctx.timing.load_seconds
+    door.growth.overdue()
+    door.at(20, D)
+    assert [order.step for _, order in door.sent(Lend)][-1] == 22
 
 
 def test_answers_of_another_world_do_not_count() -> None:

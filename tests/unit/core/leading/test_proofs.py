@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.trust import without_unproven
 from elasticd.core.words.records import Proof, World, stayed
@@ -54,6 +56,30 @@ def test_who_shows_the_same_goes_on() -> None:
     shows(bench, world, C, body=BODY)
     assert [(to, p.part) for to, p in bench.sent(Proven)] == [(C, "body")]
     assert bench.told("node_unfit") == [] == bench.sent(Freeze)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_another_chip_is_let_in_unless_the_job_requires_its_bits(required: bool) -> None:
+    bench = Bench()
+    bench.office.exactness.required = required
+    world = grown(bench)
+    for node, chip in ((A, "M1"), (B, "M1"), (C, "M3")):
+        told = status_of("active", world)
+        assert told.trainer is not None
+        digest = "h" if node == C else "g"
+        shown = Proof(world.generation, grain={"grain 0 of step 11": digest})
+        trainer = replace(told.trainer, proof=shown)
+        bench.driver.hear(node, replace(told, trainer=trainer, chip=chip))
+    if required:
+        (event,) = bench.told("node_unfit")
+        assert event.reason.startswith("its chip (M3) computes other bits than a's (M1), and")
+        assert bench.told("exact_lost") == []
+    else:
+        (event,) = bench.told("exact_lost")
+        assert event.reason == "gradients differ between a (M1) and c (M3)"
+        assert bench.told("node_unfit") == [] == bench.sent(Freeze)
+        bench.say("active", world, B)
+        assert (C, "grain") in [(to, told.part) for to, told in bench.sent(Proven)]
 
 
 def test_who_shows_something_else_is_left_out() -> None:

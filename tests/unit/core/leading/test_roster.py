@@ -18,3 +18,16 @@ def test_first_samples_that_differ_are_told_with_the_cure() -> None:
         roster.statuses[node] = replace(told, trainer=trainer)
     found = roster.mismatch((A, B))
     assert found.startswith("grain0 is 12 on a and 34 on b: ") and "sort what is listed" in found
+
+
+def test_the_first_line_that_differs_is_told() -> None:
+    roster = Roster(View(EPOCH, (A, B)))
+    for node in (A, B):
+        told = status_of("ready")
+        assert told.trainer is not None
+        lines = {
+            f"data/a.jsonl:{line}": f"{node if line in (9, 10) else 0}" for line in range(1, 12)
+        }
+        trainer = replace(told.trainer, fingerprint={"grain0": node, "data/a.jsonl": "11", **lines})
+        roster.statuses[node] = replace(told, trainer=trainer)
+    assert roster.mismatch((A, B)).startswith("data/a.jsonl:9 is a on a and b on b: ")

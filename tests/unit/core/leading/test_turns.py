@@ -77,3 +77,9 @@ def test_behind_whom() -> None:
     text = "behind job-1; it needs 9 nodes and may run on 3"
     assert waits_for(queue[1], queue, ALL) == text
     assert waits_for(queue[2], queue[1:], ALL) == ""
+
+
+def test_nodes_that_train_nothing_are_named_when_a_job_lacks_nodes() -> None:
+    there = NodesThere((A, B, C), frozenset({B, C}), frozenset({C}))
+    why = obstacle(job(1, 2), there)
+    assert why == "it needs 2 nodes and may run on 1; drained: b; without the role train: c"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import View
 from elasticd.core.words.shards import (
     ManifestStore,
     PullShards,
 )
-from elasticd.types import Tag
+from elasticd.types import NodeId, Tag
 from tests.unit.core.saving.desk import FULL, A, B, C, Desk
 
 OWN = "c" * 64
@@ -208,9 +209,10 @@ def test_a_copy_that_went_with_its_node_is_made_again() -> None:
     assert desk.asked(PullShards) == [C], "somebody removed the folder by hand"
 
 
-def test_what_a_drained_node_holds_is_copied_to_one_that_stays() -> None:
+@pytest.mark.parametrize("stores", [frozenset[NodeId](), frozenset({B})])
+def test_what_a_drained_node_holds_is_copied_to_one_that_stays(stores: frozenset[NodeId]) -> None:
     desk = Desk()
-    desk.made.drain(frozenset({B}))
+    desk.made.place(NodeDuties(stores=stores, leaving=frozenset({B})))
     desk.wrote(A, 0, 1)
     desk.wrote(B, 0, 1)
     kept = Stored(desk.manifest(), (0, 1))
@@ -232,7 +234,7 @@ def test_what_a_drained_node_holds_is_copied_to_one_that_stays() -> None:
 
 def test_where_all_are_drained_nothing_is_copied() -> None:
     desk = Desk()
-    desk.made.drain(frozenset({A, B, C}))
+    desk.made.place(NodeDuties(leaving=frozenset({A, B, C})))
     desk.wrote(A, 0, 1)
     desk.wrote(B, 0, 1)
     kept = Stored(desk.manifest(), (0, 1))
@@ -265,3 +267,58 @@ def test_a_node_of_another_failure_domain_gets_the_copy() -> None:
         desk.made.locate(node, domain)
     desk.wrote(A, 0, 1)
     assert desk.asked(PullShards) == [C]
+
+
+def test_a_store_is_asked_for_copies_first_and_a_witness_never() -> None:
+    desk = Desk()
+    desk.form(A)
+    desk.made.place(NodeDuties(stores=frozenset({C})))
+    desk.wrote(A, 0, 1)
+    desk.made.advance()
+    assert desk.asked(PullShards) == [C]
+    desk = Desk()
+    desk.form(A)
+    desk.made.place(NodeDuties(witnesses=frozenset({B})))
+    desk.wrote(A, 0, 1)
+    desk.made.advance()
+    assert desk.asked(PullShards) == [C]
+    desk.wrote(C, 0, 1)
+    assert desk.asked(ManifestStore) == [A, C]
+
+
+def test_a_witness_does_not_count_among_those_that_can_hold_a_copy() -> None:
+    desk = Desk(A, B)
+    desk.form(A)
+    desk.made.place(NodeDuties(witnesses=frozenset({B})))
+    desk.wrote(A, 0, 1)
+    desk.stored(A)
+    assert desk.announced() == [10]
+
+
+def test_the_world_writes_what_its_stores_do_not_copy() -> None:
+    desk = Desk(replicas=3)
+    made = desk.made
+    for node in (A, B, C):
+        made.locate(node, "")
+    assert made.replicas.written([A]) == 3
+    made.place(NodeDuties(stores=frozenset({C})))
+    assert made.replicas.written([A, B]) == 2
+    made.place(NodeDuties(stores=frozenset({B, C}), leaving=frozenset({C})))
+    assert made.replicas.written([A]) == 2
+    made.place(NodeDuties(stores=frozenset({A, B, C})))
+    assert made.replicas.written([]) == 1
+
+
+@pytest.mark.parametrize(
+    ("domains", "written"),
+    [(("desk", "shelf", "shelf"), 2), (("desk", "desk", "shelf"), 1), (("desk",) * 3, 1)],
+)
+def test_a_store_that_fails_with_a_member_spares_the_others_nothing(
+    domains: tuple[str, ...], written: int
+) -> None:
+    desk = Desk(replicas=2)
+    desk.made.place(NodeDuties(stores=frozenset({C})))
+    for node, domain in zip((A, B, C), domains, strict=True):
+        assert desk.made.replicas.written([A, B]) == 2, "nothing is known of it yet"
+        desk.made.locate(node, domain)
+    assert desk.made.replicas.written([A, B]) == written

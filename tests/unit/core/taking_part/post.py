@@ -9,15 +9,10 @@ from elasticd.core.context import Context
 from elasticd.core.engines.spares import SpareReducers, Warm
 from elasticd.core.taking_part.member import Member
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import (
-    FreezeTrainer,
-    FromChild,
-    TrainerAtRun,
-    TrainerHolds,
-    TrainerProgress,
-)
+from elasticd.core.words.effects import FromChild
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.trainers import FreezeTrainer, TrainerAtRun, TrainerHolds, TrainerProgress
 from elasticd.core.words.worlds import Form, Freeze, MemberStatus
 from elasticd.types import NodeId, Point, Stamp, Tag
 from tests.unit.core.taking_part.test_member_faults import EMPTY, LEADER, ME, SPEC

@@ -7,11 +7,8 @@ import pytest
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import Adoption
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import (
-    ReducerHere,
-    TrainerFinished,
-    TrainerHere,
-)
+from elasticd.core.words.reducers import ReducerHere
+from elasticd.core.words.trainers import TrainerFinished, TrainerHere
 from elasticd.types import JobId
 from tests.unit.core.taking_part.test_member_faults import EMPTY, ME
 

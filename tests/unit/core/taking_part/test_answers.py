@@ -8,9 +8,9 @@ from elasticd.core.context import Context
 from elasticd.core.engines.spares import Warm
 from elasticd.core.taking_part.answers import Answers
 from elasticd.core.taking_part.trainers import Trainer
-from elasticd.core.words.children import FreezeTrainer, TrainerHolds
 from elasticd.core.words.effects import PrepareState, TellTrainer
 from elasticd.core.words.records import Wanted
+from elasticd.core.words.trainers import FreezeTrainer, TrainerHolds
 from elasticd.core.words.worlds import Freeze, Holding, Prepare
 from elasticd.types import Tag, TrainerPhase
 from tests.unit.core.taking_part.post import EPOCH, HELD

@@ -9,8 +9,8 @@ import pytest
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.taking_part.crew import Crew
-from elasticd.core.words.children import RunScript, TrainerHere
 from elasticd.core.words.effects import KillChild, Leftover, StartTrainer, TellTrainer
+from elasticd.core.words.trainers import RunScript, TrainerHere
 from elasticd.types import Tag
 from tests.unit.core.taking_part.test_member_faults import EMPTY, LEADER, ME
 

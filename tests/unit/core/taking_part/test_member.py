@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import TrainerAtRun
 from elasticd.core.words.records import Path
 from elasticd.core.words.shards import PullShards, ShardsFailed, ShardsWritten
+from elasticd.core.words.trainers import TrainerAtRun
 from elasticd.core.words.worlds import Discharge, Fault, Holding, MemberStatus, Report
 from elasticd.recovery.fitness import Unfit
 from elasticd.types import Tag

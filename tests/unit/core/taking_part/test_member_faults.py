@@ -15,10 +15,10 @@ from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
-from elasticd.core.words.children import TrainerUnloaded, TrimMemory
 from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
+from elasticd.core.words.trainers import TrainerLostScript, TrainerUnloaded, TrimMemory
 from elasticd.core.words.worlds import Fault, Form, Pressed
 from elasticd.recovery.gpu import RESTARTS, WITHIN_SECONDS
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
@@ -379,3 +379,14 @@ def test_a_trainer_that_can_not_take_the_state_makes_room_for_one_that_can(spent
     assert (made.crew.trainer is not made.trainer) is spent
     assert (made.part.place is None) is spent
     assert any(isinstance(f, e.StartTrainer) for f in made.ctx.effects) is spent
+
+
+def test_a_lost_script_of_a_plain_job_ends_the_world_and_no_trainer() -> None:
+    made = desk()
+    place = made.settle()
+    why = "the script was ended by signal 9"
+    word = TrainerLostScript(place.world.generation, "reducer_lost", why)
+    made.part.on_child(e.ChildSaid(made.trainer.child, word))
+    made.attend()
+    assert (the_fault(made).fault, the_fault(made).evidence) == ("reducer_lost", why)
+    assert made.crew.trainer is made.trainer and made.part.place is place

@@ -14,15 +14,15 @@ from elasticd.core.taking_part.retelling import (
     progress_for_leader,
     shards_for_leader,
 )
-from elasticd.core.words.children import (
+from elasticd.core.words.rewording import reworded
+from elasticd.core.words.shards import ShardsFailed, ShardsWritten
+from elasticd.core.words.trainers import (
     GiveWorld,
     TrainerProgress,
     TrainerSkipped,
     TrainerWrote,
     WritePlan,
 )
-from elasticd.core.words.rewording import reworded
-from elasticd.core.words.shards import ShardsFailed, ShardsWritten
 from elasticd.core.words.worlds import Progress
 from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import JobId

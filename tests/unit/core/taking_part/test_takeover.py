@@ -14,8 +14,9 @@ from elasticd.core.taking_part.crew import Crew
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.taking_part.looking import SecondLook
 from elasticd.core.taking_part.reports import Reports
-from elasticd.core.words.children import ReducerHere, RunScript, TrainerHere
 from elasticd.core.words.effects import Leftover, TellTrainer
+from elasticd.core.words.reducers import ReducerHere
+from elasticd.core.words.trainers import RunScript, TrainerHere
 from elasticd.types import Tag
 from tests.unit.core.taking_part.test_member_faults import EMPTY, LEADER, ME, SPEC
 

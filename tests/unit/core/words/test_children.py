@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.children import (
+from elasticd.core.words.trainers import (
     FROM_TRAINER,
     TrainerPrepared,
     TrainerProgress,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.children import Alive
 from elasticd.core.words.codec import Words
 from elasticd.core.words.connections import (
     ASIDE,
@@ -24,7 +23,7 @@ from elasticd.core.words.connections import (
     Pong,
     TakeEvents,
 )
-from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, ChildBye, ChildHello
+from elasticd.core.words.processes import FROM_ANY_CHILD, TO_ANY_CHILD, Alive, ChildBye, ChildHello
 from elasticd.errors import ProtocolError
 from elasticd.types import NodeId
 
@@ -60,6 +59,7 @@ EVENT = {"time": 1.5, "kind": "x", "origin": "o", "number": 1, "more": {"x": [1,
                 "makes_members": False,
                 "addresses": [],
                 "others": [],
+                "notifies": [],
             },
         ),
         (ASIDE, HaveEvents({"o": 3}), {"t": "have_events", "vector": {"o": 3}, "after": ["", 0]}),

@@ -26,8 +26,11 @@ def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of
         a = Daemon("a", kept, gone, back)
         running = NodeConfig(node_id="a", peers=(kept, gone, back))
         part = cast(Any, SimpleNamespace(keep_within=lambda limit: None))
-        talk = SimpleNamespace(peers=a.peers, happened=lambda *said: None)
-        watch = follow(tmp_path / "elasticd.toml", running, part, part, part, cast(Any, talk))
+        talk: Any = SimpleNamespace(
+            peers=a.peers, happened=lambda *said: None, notifies=lambda told: None
+        )
+        file = tmp_path / "elasticd.toml"
+        watch = follow(file, running, part, part, part, talk, part)
         a.peers.dial(running.peers)
         watch._changed(replace(running, peers=(kept,)))
         watch._changed(replace(running, peers=(kept, back)))

@@ -17,6 +17,7 @@ from elasticd.core.words.records import World
 from elasticd.core.words.requests import REQUESTS
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.foreign import shut_down
+from elasticd.shell.chaos import firewall as firewalls
 from elasticd.shell.chaos import inject as chaos
 from elasticd.shell.chaos.cuts import Cutter
 from elasticd.shell.chaos.firewall import Flow, Iptables, PacketFilter, cut_prefix, firewall
@@ -201,6 +202,75 @@ def test_missing_rights_or_programs_are_said(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="not installed"):
         Iptables("no-such-filter", root=True).open(tmp_path, 1.0)
     assert Iptables("no-such-filter", root=True).clean(tmp_path) == []
+
+
+PFCTL = """#!/bin/sh
+# Keeps the tokens and anchors that pf would have, each as a file. Follows pfctl(8) of Darwin.
+cd "{state}"
+case "$1 $3 $4" in
+"-E  ") n=$(ls given | wc -l); : > "given/$n"; : > "tokens/1234$n"
+        echo "No ALTQ support in kernel" >&2; echo "pf enabled" >&2; echo "Token : 1234$n" >&2;;
+"-X  ") rm "tokens/$2";;
+"-a -f -") cat > "anchors/${{2##*/}}";;
+"-a -F rules") rm -f "anchors/${{2##*/}}";;
+"-a -s Anchors") for each in anchors/*; do echo "  com.apple/${{each##*/}}"; done;;
+*) exit 1;;
+esac
+"""
+FLOW = Flow(("10.0.0.1", 1), ("10.0.0.2", 2))
+
+
+class FakePf:
+    """macOS's packet filter; another program has enabled it, too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program = folder / "pfctl"
+        self.folders = [folder / name for name in ("tokens", "anchors", "given")]
+        for each in self.folders:
+            each.mkdir()
+        (folder / "tokens/another-program").touch()
+        self.program.write_text(PFCTL.format(state=folder))
+        self.program.chmod(0o700)
+
+    def filter(self) -> PacketFilter:
+        return PacketFilter(str(self.program), root=True)
+
+    def left(self) -> list[int]:
+        """How many enable it, and how many anchors there are."""
+        return [len(list(each.iterdir())) for each in self.folders[:2]]
+
+
+def test_a_mac_has_its_packet_filter_off_again(tmp_path: Path) -> None:
+    pf = FakePf(tmp_path)
+    filter_ = pf.filter()
+    for _ in range(2):
+        cut = filter_.open(tmp_path, 60.0)
+        assert len(cut) < 64  # PF_ANCHOR_NAME_SIZE
+        filter_.drop(cut, [FLOW])
+        assert pf.left() == [2, 1]
+        filter_.close(cut)
+        assert pf.left() == [1, 0]
+
+
+def test_so_does_the_daemon_that_comes_after_one_that_was_killed(tmp_path: Path) -> None:
+    pf = FakePf(tmp_path)
+    killed = pf.filter()
+    cut = killed.open(tmp_path, 60.0)
+    killed.drop(cut, [FLOW])
+    assert pf.filter().clean(tmp_path / "another home") == []
+    assert pf.left() == [2, 1]
+    assert pf.filter().clean(tmp_path) == [cut]
+    killed._guards._running[cut].wait()
+    assert pf.left() == [1, 0]
+
+
+def test_so_does_the_guard_of_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firewalls, "GUARD_SLACK_SECONDS", 0.0)
+    pf = FakePf(tmp_path)
+    filter_ = pf.filter()
+    cut = filter_.open(tmp_path, 0.0)
+    filter_._guards._running[cut].wait()
+    assert pf.left() == [1, 0]
 
 
 def test_names_fit_a_chain(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ def rank() -> Iterator[subprocess.Popen[bytes]]:
     process.wait(10)
 
 
+def words_of(pid: int) -> list[str]:
+    """A process has none for a moment, while another program takes the place of its first one."""
+    while not (words := psutil.Process(pid).cmdline()):
+        time.sleep(0.001)
+    return words
+
+
 def test_it_is_held_until_the_rank_has_ended_whatever_becomes_of_the_daemon(
     awake: Awake, rank: subprocess.Popen[bytes]
 ) -> None:
@@ -59,7 +67,7 @@ def test_it_is_held_until_the_rank_has_ended_whatever_becomes_of_the_daemon(
         assert not awake.command, "nothing keeps this system awake, and nothing needs to"
         return
     assert held.holder.poll() is None
-    assert psutil.Process(held.holder.pid).cmdline()[-3:] == ["-i", "-w", str(rank.pid)]
+    assert words_of(held.holder.pid)[-3:] == ["-i", "-w", str(rank.pid)]
     rank.kill()
     assert held.holder.wait(20) == 0, "it has ended by itself"
     held.release()

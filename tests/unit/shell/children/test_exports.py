@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from elasticd.core.words.bulk import WANTS, WantState
-from elasticd.core.words.children import TO_TRAINER, ExportState
 from elasticd.core.words.effects import ChildId
+from elasticd.core.words.trainers import TO_TRAINER, ExportState
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.children.exports import Exports, checked
 from elasticd.shell.children.running import RunningChild

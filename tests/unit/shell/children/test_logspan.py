@@ -68,5 +68,14 @@ def test_it_travels(left_out: str) -> None:
     assert LogSpan.decoded(span.encoded()) == span
 
 
+def test_when_it_was_how_long_travels() -> None:
+    span = LogSpan(3, 70, "x\ny", ((1.5, 7), (1764228000.125, 70)))
+    assert LogSpan.decoded(span.encoded()) == span
+
+
+def test_times_that_are_none_are_left_out() -> None:
+    assert LogSpan.decoded(b"3 70\n\0nan 5 7.0 6 inf 9 8.0").marks == ((7.0, 6),)
+
+
 def test_an_earlier_daemon_says_the_start_alone() -> None:
     assert LogSpan.decoded(b"12") == LogSpan(12, None)

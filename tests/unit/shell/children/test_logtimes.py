@@ -65,6 +65,33 @@ def test_nothing_that_was_printed_since_is_left_out(
         if most > 256 and not cut:
             # A look a second: what was printed before the look ahead of ``since`` is not shown.
             assert all(printed[word] + 1.5 >= since for word in shown)
+        _check_marks(files, there, printed, cut)
+
+
+def _check_marks(
+    files: ChildFiles, there: list[bytes], printed: dict[bytes, int], cut: bool
+) -> None:
+    """What was there at a time had been printed by then; where nothing is missing, all of it."""
+    marks = files.span(JOB, 0.0, None, marked=True).marks
+    assert list(marks) == sorted(set(marks)) and len(marks) <= logtimes.MOST_MARKS
+    removed = files.dropped(JOB)
+    for time, offset in () if cut else marks:
+        before = there[: (offset - removed) // 4]
+        assert all(printed[word] <= time for word in before)
+    assert not marks or marks[-1][1] - removed <= 4 * len(there)
+
+
+def test_of_many_notes_the_newest_and_some_are_told(tmp_path: Path) -> None:
+    files, times = ChildFiles(tmp_path), LogTimes()
+    log = _log(files, 1)
+    for second in range(1, 2001):
+        with log.path.open("ab") as file:
+            file.write(b"x")
+        times.note(log.path, float(second))
+    marks = files.span(JOB, 0.0, None, marked=True).marks
+    assert 150 < len(marks) <= logtimes.MOST_MARKS and marks[-1] == (2000.0, 2000)
+    assert all(time == offset for time, offset in marks)
+    assert files.span(JOB, 0.0, None).marks == ()
 
 
 def _words(data: bytes) -> list[bytes]:

@@ -15,7 +15,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.shell.children import launches
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.ownvariables import FILE_NAME, own_variables
-from elasticd.types import JobId
+from elasticd.types import CACHE_VARIABLE, JobId
 
 SPEC = JobSpec.from_dict({
     "job": {"name": "a", "entrypoint": "train.py"},
@@ -60,6 +60,7 @@ def test_what_others_could_read_is_refused(mode: int, tmp_path: Path) -> None:
 def test_a_job_has_what_it_names_and_no_more(tmp_path: Path) -> None:
     write(tmp_path, "A=of the file\nB=2\nPATH=/wrong\n")
     assert {"A", "B"}.isdisjoint(launched(tmp_path, ()))
+    assert launched(tmp_path, ())[CACHE_VARIABLE] == str(tmp_path / "cache")
     found = launched(tmp_path, ("B",))
     assert found["B"] == "2" and "A" not in found and found["PATH"] == "/bin"
     assert launched(tmp_path, ("A",))["A"] == "of the file"

@@ -73,7 +73,7 @@ def test_the_log_of_a_spare_that_is_promoted_meanwhile_is_shown_afterwards(
         assert node.path.exists()
         node.disk.go.set()
         await tending
-        await asyncio.gather(*node.children._tasks)
+        await node.children._tasks.ended()
         assert node.one.log.path.name == "0000000000001-trainer.log"
         assert node.one.log.path.exists()
 

@@ -23,6 +23,7 @@ from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.states import States
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
+WAIT = 20.0
 JOB, ONE, TWO = JobId("job"), NodeId("one"), NodeId("two")
 MANIFEST = Manifest(
     *(JOB, Lineage("line"), None, 10, Stamp("ab"), NO_TAG, 80, 8, 1),
@@ -93,12 +94,28 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
             states, lambda: [ONE, TWO], lambda job: known, told, read, Scratch(Path())
         )
         said = Said()
-        asyncio.run(asked.verify(VerifyCheckpoints(JOB), cast(Stream, said)))
+
+        async def ask() -> None:
+            async with asyncio.timeout(WAIT):
+                await asked.verify(VerifyCheckpoints(JOB), cast(Stream, said))
+
+        asyncio.run(ask())
         asked.close()
         torn = [(each["node"], False) for each in said.frames[0]["unreadable"]]
         return [*torn, *((frame["node"], frame["ok"]) for frame in said.frames[1:])]
 
     return run
+
+
+def test_a_replica_that_fails_as_nobody_has_thought_of_leaves_nobody_waiting(
+    verify: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: FakeStore) -> list[Problem]:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(FakeStore, "read", fail)
+    with pytest.raises(LookupError, match="planted"):
+        verify(FakeStore([(WHOLE,)]), FakeStore([(WHOLE,)]))
 
 
 def test_one_that_was_just_being_made_is_sound(verify: Any) -> None:

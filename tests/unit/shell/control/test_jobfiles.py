@@ -13,6 +13,8 @@ from typing import Any, cast
 import pytest
 
 from elasticd import archive
+from elasticd.core.context import Station
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import KeepArchive, WantArchive, WantArchiveList
 from elasticd.core.words.records import JobRecord
@@ -44,6 +46,8 @@ class Cluster:
     nodes: dict[NodeId, JobFiles] = field(default_factory=dict)
     live: dict[JobId, JobRecord] = field(default_factory=dict)
     drained: set[NodeId] = field(default_factory=set)
+    stores: set[NodeId] = field(default_factory=set)
+    witnesses: set[NodeId] = field(default_factory=set)
     leader: NodeId | None = None
     born: int = 0
     asked: int = 0
@@ -88,11 +92,19 @@ class Cluster:
 
         node = SimpleNamespace(
             views=Views(),
-            drivers=SimpleNamespace(unwanted=lambda: frozenset(self.drained)),
-            tables=SimpleNamespace(jobs=SimpleNamespace(live=self.live)),
+            ctx=SimpleNamespace(
+                station=Station(role="witness" if me in self.witnesses else "train")
+            ),
+            tables=SimpleNamespace(
+                jobs=SimpleNamespace(live=self.live), nodes=SimpleNamespace(standing=self.standing)
+            ),
         )
         self.nodes[me] = JobFiles(cast(Node, node), archives, me)
         return me
+
+    def standing(self) -> NodeDuties:
+        sets = (frozenset(each) for each in (self.stores, self.witnesses, self.drained))
+        return NodeDuties(*sets)
 
     async def answer(self, archives: Archives, wanted: Any, sink: int) -> int:
         if isinstance(wanted, WantArchiveList):
@@ -183,6 +195,34 @@ def test_in_quiet_it_is_on_as_many_nodes_as_it_wants(tmp_path: Path, seed: int) 
         before = cluster.asked
         await cluster.looks()
         assert cluster.asked == before, "in quiet nobody is asked again"
+
+    asyncio.run(story())
+
+
+def test_a_store_has_the_files_first_and_a_witness_only_those_submitted_there(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        cluster.stores, cluster.witnesses = {NodeId("node-4")}, {NodeId("node-1")}
+        witness, at, other, store = [cluster.comes() for _ in range(4)]
+        cluster.leader = witness
+        data = b"the folder of a job"
+        record = record_of(0, data)
+        await cluster.nodes[at].archives.keep(data, record.archive)
+        assert await cluster.nodes[at].spread(record) == ""
+        assert cluster.holders(record) == {at, store}
+        cluster.live[record.id] = record
+        for gone in (at, store):
+            cluster.nodes.pop(gone)
+        cluster.comes()
+        await cluster.looks()
+        assert cluster.holders(record) == set(), "nobody has it, and the witness takes none"
+        there = b"the folder of another"
+        second = record_of(0, there)
+        await cluster.nodes[witness].archives.keep(there, second.archive)
+        assert await cluster.nodes[witness].spread(second) == ""
+        assert cluster.holders(second) == {witness, other, NodeId("node-5")}
 
     asyncio.run(story())
 

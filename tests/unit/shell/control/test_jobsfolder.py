@@ -20,6 +20,7 @@ from elasticd.removing import remove_tree
 from elasticd.shell.control import jobsfolder as module
 from elasticd.shell.control.jobsfolder import JobsFolder, find_jobs
 from elasticd.shell.storage.quiet import is_being_written
+from tests.nobody import NOBODY, as_nobody
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -149,25 +150,17 @@ def test_a_folder_that_cannot_be_shipped_is_refused(tmp_path: Path, run: Run) ->
     run(main())
 
 
-_NOBODY = 65534
-
-
 @pytest.fixture
 def strangers_home() -> Iterator[Path]:
     """A home of somebody for whom permissions count: root reads everything."""
     with tempfile.TemporaryDirectory(prefix="elasticd-") as name:
         home = Path(name)
         (home / "jobs").mkdir()
-        root = os.geteuid() == 0
-        if root:
+        if os.geteuid() == 0:
             for path in (home, home / "jobs"):
-                os.chown(path, _NOBODY, -1)
-            os.seteuid(_NOBODY)
-        try:
+                os.chown(path, NOBODY, -1)
+        with as_nobody():
             yield home
-        finally:
-            if root:
-                os.seteuid(0)
 
 
 @pytest.mark.parametrize("how", ["file", "script", "folder", "inside"])

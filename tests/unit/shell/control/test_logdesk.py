@@ -14,7 +14,8 @@ import pytest
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.core.words.requests import LogCut, LogUnread, ReadLogs
-from elasticd.shell.children.logspan import LogSpan, tail_start
+from elasticd.errors import OperationError
+from elasticd.shell.children.logspan import LogSpan, Marks, tail_start
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.network.neighbours import Neighbours
@@ -49,6 +50,12 @@ class Cluster:
     """So many bytes go from the beginning of the log when it is read first."""
     read_bytes: int = 0
     left_out: list[str] = field(default_factory=list)
+    others: bytes = OTHERS
+    marks: dict[NodeId, Marks] = field(default_factory=lambda: {A: (), B: ()})
+    told: list[int | None] = field(default_factory=list)
+    """The places that were said."""
+    breaks: bool = False
+    """What the other node printed can't be read after all."""
 
     def now(self) -> float:
         self.time += 1
@@ -64,13 +71,21 @@ class Cluster:
         return self.time >= self.reached_at
 
     async def fetch(self, node: NodeId, wanted: WantLog | WantLogStart, fd: int) -> None:
-        text = b"0" if isinstance(wanted, WantLogStart) else OTHERS[wanted.offset :]
+        if isinstance(wanted, WantLogStart):
+            marks = self.marks[B] if wanted.marks else ()
+            text = LogSpan(0, len(self.others), "", marks).encoded() if marks else b"0"
+        elif self.breaks:
+            raise OperationError("it is gone")
+        else:
+            text = self.others[wanted.offset :]
         os.pwrite(fd, text, 0)
 
-    async def log_span(self, job: JobId, since: float, tail: int | None) -> LogSpan:
+    async def log_span(
+        self, job: JobId, since: float, tail: int | None, marked: bool = False
+    ) -> LogSpan:
         end, left_out = len(self.printed), f"{self.removed} bytes" if self.removed else ""
         if tail is None:
-            return LogSpan(self.removed, end, left_out)
+            return LogSpan(self.removed, end, left_out, self.marks[A] if marked else ())
         found = tail_start(self.read, self.removed, end, tail)
         assert found is not None
         return LogSpan(found[0], end)
@@ -91,6 +106,7 @@ class Cluster:
             self.left_out.append(piece.left_out)
         else:
             self.said += piece.text
+            self.told.append(piece.at)
 
     def logs(self, request: ReadLogs) -> str:
         self.now()
@@ -166,6 +182,29 @@ def test_of_a_follower_only_what_was_there_is_cut_to_its_last_lines() -> None:
     assert cluster.logs(ReadLogs(JOB, tail=1, follow=True)) == "8\n9\n10\n"
 
 
+def test_who_goes_on_is_shown_what_was_not_shown_before() -> None:
+    cluster = Cluster(time=10, printed="one\ntwö\n".encode())
+    assert cluster.logs(ReadLogs(JOB, follow=True, tail=0, past={A: 4})) == "twö\n"
+    assert cluster.told == [4, 9]
+    beyond = Cluster(time=10, printed=b"one\n")
+    assert beyond.logs(ReadLogs(JOB, follow=True, past={A: 99})) == ""
+    gone = Cluster(time=10, printed=b"one\ntwo\nsix\n", removed=8)
+    assert gone.logs(ReadLogs(JOB, follow=True, past={A: 4})) == "six\n"
+    assert gone.left_out == ["4 bytes of it went before they were read"]
+
+
+def test_of_a_letter_that_is_cut_no_place_is_said() -> None:
+    cluster = Cluster(time=10, printed="two\nö".encode()[:5])
+    assert cluster.logs(ReadLogs(JOB, follow=True, past={})) == "two\n"
+    assert cluster.told == [0, 4]
+
+
+def test_where_no_places_are_asked_for_none_are_said() -> None:
+    cluster = Cluster(time=10, printed=b"one\n")
+    cluster.logs(ReadLogs(JOB))
+    assert cluster.told == [None]
+
+
 def test_who_comes_later_is_followed_from_its_beginning() -> None:
     cluster = Cluster(time=8, ranks=(A,), living=(A,), reached_at=0.0)
 
@@ -197,3 +236,56 @@ def test_what_goes_before_it_is_read_is_told() -> None:
 def test_an_earlier_daemon_that_does_not_say_where_its_log_ends_is_read_to_its_end() -> None:
     cluster = Cluster(time=10, ranks=(A, B), living=(A, B), reached_at=0.0)
     assert OTHERS.decode() in cluster.logs(ReadLogs(JOB))
+
+
+def two(**more: Any) -> Cluster:
+    """Both have printed in turns; nobody has noted when a printed its last line."""
+    return Cluster(
+        time=10, ranks=(A, B), living=(A, B), reached_at=0.0, printed=b"a1\na3\na5\n",
+        others=b"b2\nb4\n", marks={A: ((1.0, 3), (3.0, 6)), B: ((2.0, 3), (4.0, 6))}, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_what_several_nodes_printed_is_in_the_order_of_time(follow: bool) -> None:
+    assert two().logs(ReadLogs(JOB, follow=follow)).split() == ["a1", "b2", "a3", "b4", "a5"]
+
+
+def test_what_nobody_has_printed_in_between_comes_at_once() -> None:
+    cluster = two()
+    cluster.marks = {A: ((1.0, 3), (1.5, 6), (1.7, 9)), B: ((2.0, 3),)}
+    pieces: list[str] = []
+    whole = cluster.send
+
+    async def send(piece: Any) -> None:
+        pieces.append(piece.text)
+        await whole(piece)
+
+    cluster.send = send  # type: ignore[method-assign]
+    cluster.logs(ReadLogs(JOB))
+    assert pieces == ["a1\na3\na5\n", "b2\n", "b4\n"]
+
+
+def test_nobody_waits_for_a_node_that_breaks() -> None:
+    cluster = two(breaks=True)
+    assert cluster.logs(ReadLogs(JOB)).split() == ["a1", "a3", "a5"]
+    assert cluster.unread == {B: "it is gone"}
+
+
+def test_of_one_rank_nothing_is_put_in_order() -> None:
+    cluster = two()
+    assert cluster.logs(ReadLogs(JOB, rank=0)).split() == ["a1", "a3", "a5"]
+
+
+def test_a_rank_is_waited_for_until_there_is_a_world() -> None:
+    cluster = Cluster(ranks=())
+
+    async def last_members(job: JobId) -> list[str]:
+        return [A] if cluster.now() >= 5 else []
+
+    cluster.last_members = last_members  # type: ignore[method-assign]
+    assert cluster.logs(ReadLogs(JOB, rank=0, follow=True)).split()[-1] == "10"
+    with pytest.raises(OperationError, match="has no rank 1 now"):
+        Cluster().logs(ReadLogs(JOB, rank=1, follow=True))
+    with pytest.raises(OperationError, match="has no rank 0 now"):
+        Cluster(ranks=()).logs(ReadLogs(JOB, rank=0))

@@ -24,7 +24,10 @@ from elasticd.shell.control import server as module
 from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
+from elasticd.shell.control.lossdesk import LossDesk
+from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.outputdesk import OutputDesk
+from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handler, Stream, lock_home
 from elasticd.shell.control.submissions import Submissions
@@ -196,6 +199,9 @@ def test_every_request_of_the_control_socket_has_its_handler() -> None:
         Chaos,
         Expulsion,
         Rotating,
+        NoticeDesk,
+        LossDesk,
+        PreflightDesk,
     ]
     answered = [kind for desk in desks for kind in desk.handlers(object.__new__(desk))]
     assert sorted(map(repr, answered)) == sorted(map(repr, REQUESTS.kinds))

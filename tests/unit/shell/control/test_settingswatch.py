@@ -96,6 +96,21 @@ def test_what_can_be_is_taken_and_the_rest_is_refused(
     run(main())
 
 
+def test_what_may_be_a_secret_is_in_no_event(node: Node, run: Run) -> None:
+    async def main() -> None:
+        node.path.write_text("")
+        async with node.following():
+            beside(node.path, "[notify]\nparked = 'https://h/T0KEN'\n")
+            kind, reason, keys = await node.told.get()
+            assert (kind, keys) == ("settings_taken", ["notify.parked"])
+            assert "notify.parked = " in reason and "T0KEN" not in reason
+            assert node.holds.notify.parked == "https://h/T0KEN"
+            beside(node.path, "[notify]\nparked = 'T0KEN'\n")
+            assert "T0KEN" not in (await node.refused())[0]
+
+    run(main())
+
+
 def test_a_wrong_file_and_none_change_nothing(node: Node, run: Run) -> None:
     async def main() -> None:
         node.path.write_text("output_bytes = 5\n")

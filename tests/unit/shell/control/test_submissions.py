@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from elasticd import archive
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
@@ -57,13 +58,17 @@ class Daemon:
         node = SimpleNamespace(
             records={},
             views=SimpleNamespace(view=SimpleNamespace(members=self.members)),
-            drivers=SimpleNamespace(unwanted=lambda: self.drained, obstacle=lambda *_: ""),
+            drivers=SimpleNamespace(obstacle=lambda *_: ""),
+            tables=SimpleNamespace(nodes=SimpleNamespace(standing=self.standing)),
         )
         near = cast(Neighbours, SimpleNamespace(me=A, fetch=self.fetch))
         archives = Archives(self.folder, near, lambda job: self.folder / job, lambda event: None)
         states = SimpleNamespace(archives=archives, me=A)
         files = JobFiles(cast(Node, node), archives, A)
         return Submissions(cast(Node, node), cast(States, states), files, self.ask)
+
+    def standing(self) -> NodeDuties:
+        return NodeDuties(leaving=self.drained)
 
     async def fetch(self, node: NodeId, wanted: Any, sink: int) -> int:
         assert not self.queued, "a job is known whose files one node has"

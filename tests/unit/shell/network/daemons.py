@@ -18,7 +18,7 @@ from elasticd.shell.network import transfer
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.network.peers import Peers
-from elasticd.shell.network.tasks import cancel
+from elasticd.shell.tasks import cancel
 from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
 from tests.members import credentials

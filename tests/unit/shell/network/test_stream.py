@@ -30,6 +30,17 @@ def mapped(connection: socket.socket, fd: int, count: int) -> None:
     stream.send_mapped(connection, fd, 0, count, 10.0)
 
 
+def unread(connection: socket.socket, fd: int, count: int) -> None:
+    """As macOS refuses to read shared memory."""
+
+    def refuses(*arguments: object) -> int:
+        raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
+
+    with pytest.MonkeyPatch.context() as darwin:
+        darwin.setattr(os, "preadv", refuses)
+        sent(connection, fd, count)
+
+
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     here, there = socket.socketpair()
@@ -46,7 +57,7 @@ def source() -> Iterator[int]:
     os.close(fd)
 
 
-@pytest.mark.parametrize("send", [sent, mapped])
+@pytest.mark.parametrize("send", [sent, mapped, unread])
 def test_every_byte_arrives(pair: Pair, source: int, send: Send) -> None:
     here, there = pair
     sink = nameless_file()

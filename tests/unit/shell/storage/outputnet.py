@@ -106,7 +106,7 @@ class Node:
 
     async def follow(self) -> None:
         self.keeper.follow(JOB)
-        await asyncio.gather(*self.keeper._tasks)
+        await self.keeper._tasks.ended()
 
     def texts(self) -> dict[str, str]:
         return {path.name: path.read_text() for path in sorted(self.output.glob("*"))}

@@ -13,11 +13,15 @@ import pytest
 
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.manifest import Shard, Stored
+from elasticd.core.words import effects as e
+from elasticd.core.words.shards import ShardsWritten
 from elasticd.errors import OperationError
+from elasticd.types import NO_TAG, Lineage
 from tests.unit.shell.storage.storednode import (
     COUNT,
     JOB,
     PEER,
+    WAIT,
     Node,
     content,
     manifest_of,
@@ -76,5 +80,26 @@ def test_a_state_that_is_here_in_another_cut_is_had_from_peers(tmp_path: Path) -
             await node.states.copies.all_of(other, other.holders, trust=True)
         assert node.store.stored(JOB) == [Stored(manifest_of(5), (0, 1))]
         assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
+def test_who_has_the_state_in_other_files_will_never_take_copies(tmp_path: Path) -> None:
+    """Asked again and again, it would keep a last checkpoint from its copies for ever."""
+
+    async def story(node: Node) -> None:
+        node.make(5)
+        data = [bytes([5, index]) * 50 for index in range(3)]
+        rows = tuple(
+            (n, len(d), hashlib.blake2b(d, digest_size=32).hexdigest()) for n, d in enumerate(data)
+        )
+        name = (5, stamp_of(5), 3)
+        report = ShardsWritten(JOB, NO_TAG, Lineage("line"), *name, rows, "00", 0.0, 0.0)
+        node.states.fetch_shards(e.FetchShards(JOB, *name, rows, ((PEER,),) * 3, report))
+        async with asyncio.timeout(WAIT):
+            said = await node.reported.get()
+        assert isinstance(said, e.ShardsFetched)
+        assert not said.ok and said.refused and "not a shard of this checkpoint" in said.reason
+        assert node.store.stored(JOB) == [Stored(manifest_of(5), (0, 1))]
 
     run(tmp_path, story)

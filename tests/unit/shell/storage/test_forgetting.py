@@ -57,7 +57,7 @@ class Home:
         children = SimpleNamespace(
             files=self.files, runs=lambda job: self.looks.pop(0) if self.looks else False
         )
-        states = SimpleNamespace(
+        self.states = SimpleNamespace(
             store=LocalStore(home / "checkpoints", NodeId("me")),
             archives=archives,
             pins=Pins(),
@@ -65,7 +65,7 @@ class Home:
         )
         keeper = OutputKeeper(cast(OutputKeeper, None), print, bool, 1)  # type: ignore[arg-type]
         self.forgetting = Forgetting(
-            cast(Children, children), cast(States, states), keeper, lambda: self.others
+            cast(Children, children), cast(States, self.states), keeper, lambda: self.others
         )
 
     def left(self, job: JobId) -> list[str]:
@@ -77,7 +77,7 @@ class Home:
     def do(self, what: Callable[[], None]) -> None:
         async def run() -> None:
             what()
-            await asyncio.gather(*self.forgetting._tasks)
+            await self.forgetting._tasks.ended()
 
         asyncio.run(run())
 
@@ -145,6 +145,24 @@ def test_what_could_not_be_removed_is_tried_again(
     monkeypatch.setattr(forgetting, "remove_tree", rmtree)
     home.do(lambda: home.forgetting.forget(record(GONE)))
     assert home.left(GONE) == [] and home.archives() == ["others"]
+
+
+def test_an_archive_goes_once_no_job_is_about_to_be_known_that_needs_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that another node has asked for stays for a minute whatever is known here."""
+    monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.001)
+
+    async def run() -> None:
+        with home.states.archives.held("own"):
+            home.forgetting.forget(record(GONE))
+            while not home.changed:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert home.archives() == ["others", "own"]
+        await home.forgetting._tasks.ended()
+
+    asyncio.run(run())
+    assert home.archives() == ["others"] and home.changed == [GONE]
 
 
 def test_a_link_in_the_place_of_a_folder_is_all_that_goes(home: Home, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_what_mains_script_has_removed_stays_away(tmp_path: Path) -> None:
 
     async def run() -> None:
         c.keeper.go_on(JOB, (3, (C, A)))
-        await asyncio.gather(*c.keeper._tasks)
+        await c.keeper._tasks.ended()
         await c.follow()
 
     asyncio.run(run())

@@ -52,11 +52,11 @@ def test_what_an_adopted_trainer_writes_is_swept_only_after_its_end(tmp_path: Pa
         sweeping.begin()
         assert [path.exists() for path in writing.values()] == [True, False]
         sweeping.child_ended()  # another one
-        await asyncio.gather(*states._tasks)
+        await states._tasks.ended()
         assert writing[JOBS[0]].exists()
         here.running.clear()
         sweeping.child_ended()
-        await asyncio.gather(*states._tasks)
+        await states._tasks.ended()
         assert not writing[JOBS[0]].exists()
 
     asyncio.run(main())

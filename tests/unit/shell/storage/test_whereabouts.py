@@ -28,8 +28,7 @@ def file_of(home: Path) -> Path:
 
 
 async def written(one: Whereabouts) -> None:
-    if one._writing is not None:
-        await one._writing
+    await one._tasks.ended()
 
 
 def test_the_next_daemon_knows_where_the_others_were(home: Path) -> None:
@@ -45,7 +44,7 @@ def test_the_next_daemon_knows_where_the_others_were(home: Path) -> None:
         assert again.addresses() == ["10.0.0.9:7070", "10.0.0.3:7070"]
         assert papers.is_private(home)
         again.note(B, ("10.0.0.9:7070",))
-        assert again._writing is None, "it is no news"
+        assert not again._writing, "it is no news"
 
     asyncio.run(main())
 

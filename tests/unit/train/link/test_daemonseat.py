@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words.children import (
+from elasticd.core.words.trainers import (
     FROM_TRAINER,
     TO_TRAINER,
     FreezeTrainer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.types import NodeId, Point
 
 from .worlds import FIGURES, NODE, START, Protocol, enter, make_step, said, tag, world

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
 from elasticd.train.world import TrainerWorld

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.types import Lineage, Point, Stamp
 
 from .worlds import (

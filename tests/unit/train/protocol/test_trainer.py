@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.train.protocol.effects import Drop, Export, LeaveWorld, Say, TellProgress
 from elasticd.types import NanCure, Point, Stamp
@@ -144,6 +144,15 @@ def test_leaving_a_world_is_told_once(way: str) -> None:
     assert word.kind in ("unloaded", "oom", "reducer_lost")
     getattr(protocol, way)("why")
     assert said(protocol) == [], "it was left already, and who made it end knows"
+
+
+def test_a_lost_script_is_told_once_and_again_to_a_restarted_daemon() -> None:
+    protocol = Protocol()
+    enter(protocol, world(1))
+    for _ in range(2):
+        protocol.lose_script("hang", "why")
+    assert said(protocol) == [w.TrainerLostScript(tag(1), "hang", "why")]
+    assert protocol.introduce(FIGURES)[-1] == w.TrainerLostScript(tag(1), "hang", "why")
 
 
 def test_a_refusal_is_told_wherever_the_trainer_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticd.core.words import children as w
+from elasticd.core.words import trainers as w
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.visits import Visits
 from elasticd.train.world import TrainerWorld

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from elasticd.core.words.children import ExportState, FromTrainer, GiveWorld, WritePlan
+from elasticd.core.words.trainers import ExportState, FromTrainer, GiveWorld, WritePlan
 from elasticd.train.protocol.effects import Effect, Say
 from elasticd.train.protocol.trainer import Figures, TrainerProtocol
 from elasticd.train.world import TrainerWorld
@@ -13,7 +13,7 @@ from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag, first_stam
 
 JOB, LINEAGE, NODE = JobId("job"), Lineage("l"), NodeId("n")
 START = Point(LINEAGE, 0, first_stamp(JOB, LINEAGE))
-FIGURES = Figures("compute", 0.5, 0, None, 1, {}, 0.0, 0.0)
+FIGURES = Figures("compute", 0.5, 0, None, 1, {}, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)

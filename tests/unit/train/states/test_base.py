@@ -100,6 +100,9 @@ def test_members_compare_the_files(files: dict[str, Path]) -> None:
         def describe(self) -> str:
             return "data"
 
+        def digests(self) -> dict[str, str]:
+            return {}
+
     def said(state: TrainingState) -> dict[str, str]:
         batch = {"global": 1, "micro": 1}
         given = {"job": {"name": "a", "entrypoint": "a.py"}, "batch": batch, "train": {"steps": 1}}

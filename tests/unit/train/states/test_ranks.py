@@ -106,6 +106,15 @@ def test_what_has_not_changed_is_not_told_again() -> None:
     assert one.message == b""
 
 
+def test_what_all_have_told_can_be_read_by_name() -> None:
+    one, other, third = with_things(x={"n": 1}, y=[2]), with_things(x={"n": 5}), with_things(y=[1])
+    assert one.told_under("x") == []
+    world(one, other, third)
+    assert one.told_under("x") == third.told_under("x") == [{"n": 1}, {"n": 5}, None]
+    world(one, other)
+    assert one.told_under("y") == [[2], None, [1]], "of who is gone what it told last"
+
+
 def test_a_body_that_does_not_count_leaves_nothing() -> None:
     seen = {"n": 1}
     made = with_things(x=seen)

@@ -15,7 +15,7 @@ import pytest
 
 from elasticd.checkpoints.codec import read_tensors
 from elasticd.checkpoints.integrity import Verifier
-from elasticd.core.words.children import FROM_TRAINER, FromTrainer
+from elasticd.core.words.trainers import FROM_TRAINER, FromTrainer
 from elasticd.errors import GenerationLost
 from elasticd.train.states import writer as writing
 from elasticd.train.states.state import Snapshot

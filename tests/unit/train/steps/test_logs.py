@@ -159,7 +159,7 @@ def test_who_comes_at_the_very_end_has_all_of_it(tmp_path: Path) -> None:
 
 def test_a_process_that_goes_back_takes_its_lines_back(tmp_path: Path) -> None:
     made = cohort(tmp_path, lambda seat: None, 8)
-    standing: Any = SimpleNamespace(seat=Seat(made, "a"), step=1, set_up=False)
+    standing: Any = SimpleNamespace(seat=Seat(made, "a"), step=1, set_up=False, loss=None)
     logs = RunLogs(standing)
     file = logs.open("log")
     for back in (6, 3):

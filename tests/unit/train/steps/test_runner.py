@@ -138,13 +138,14 @@ def test_all_show_the_same_sample_now_and_then(name: str) -> None:
         assert 20 * (step - 1) <= position < 20 * step
 
 
-@pytest.mark.parametrize("first", [30, *(pytest.param(call, marks=SLOW) for call in (31, 32, 33))])
+@pytest.mark.parametrize("first", [30, pytest.param(31, marks=SLOW)])
 @pytest.mark.parametrize("name", ["high", "low"])
 def test_a_newcomer_rehearses_before_the_others_wait_for_it(name: str, first: int) -> None:
-    """Where the library computes the grains; and it changes no bit of what comes behind."""
+    """Where the library computes the grains; and it changes no bit of what comes behind. After most
+    of the calls it depends on the threads whether there is time for that."""
     (alone,) = values(run(SCRIPTS[name], "a"))
     rehearsed = 0
-    for last_call in range(first, 46, 4):
+    for last_call in range(first, 46, 2):
         cohort = Cohort(spec(), SCRIPTS[name], random.Random(last_call))
         cohort.kills, cohort.respawn, cohort.delivers = {"a": last_call}, True, True
         results = cohort.run(list("ab"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import View, World
 from elasticd.core.words.worlds import Freeze, Hung, MemberStatus, Release
@@ -145,7 +146,7 @@ def test_nobody_is_let_in_or_left_out_any_more() -> None:
     bench = Bench()
     world = bench.adopt(A, B)
     bench.say("active", None, C)
-    bench.driver.want(bench.record, frozenset({B}), frozenset())
+    bench.driver.want(bench.record, frozenset(), NodeDuties(leaving=frozenset({B})))
     bench.progress(world, STEPS)
     bench.driver.tick()
     assert (bench.phase, bench.sent(Freeze)) == ("closing", [])

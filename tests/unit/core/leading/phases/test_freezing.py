@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.words.records import TrainerStatus, View
 from elasticd.core.words.worlds import (
@@ -91,7 +92,7 @@ def test_a_view_voids_what_was_asked() -> None:
 def test_a_ring_that_breaks_as_its_world_is_left_on_purpose_is_no_fault() -> None:
     bench = Bench()
     world = started(bench)
-    bench.driver.want(bench.record, frozenset({C}), frozenset())
+    bench.driver.want(bench.record, frozenset(), NodeDuties(leaving=frozenset({C})))
     bench.progress(world, 2)
     assert bench.phase == "freezing"
     bench.driver.hear(B, fault(world, B, "ring_broken", "its neighbour has gone"))
@@ -128,7 +129,7 @@ def test_where_too_few_can_take_part_the_job_waits_with_the_reason() -> None:
 def test_a_reducer_that_dies_counts_even_as_its_world_is_left(kind: Sign, counts: bool) -> None:
     bench = Bench()
     world = started(bench)
-    bench.driver.want(bench.record, frozenset({C}), frozenset())
+    bench.driver.want(bench.record, frozenset(), NodeDuties(leaving=frozenset({C})))
     bench.progress(world, 2)
     bench.driver.hear(B, fault(world, B, kind))
     assert (bench.office.account.recovery is not None) == counts

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.leading.phases.moves import Rest
 from elasticd.core.words.records import View, World, relief_of
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
@@ -108,7 +109,7 @@ def test_the_odd_one_out_takes_the_others_state() -> None:
 def test_a_drained_node_is_left_out_at_a_steps_boundary_and_then_let_go() -> None:
     bench = Bench()
     world = started(bench)
-    bench.driver.want(bench.record, frozenset({C}), frozenset())
+    bench.driver.want(bench.record, frozenset(), NodeDuties(leaving=frozenset({C})))
     bench.driver.tick()
     assert bench.phase == "running", "not in the middle of a step"
     bench.progress(world, 2, A)
@@ -220,7 +221,7 @@ def test_the_last_state_is_written_again_if_a_shard_of_it_is_nowhere_any_more() 
 def test_a_drained_node_stays_where_too_few_would_be_left() -> None:
     bench = Bench(least=3)
     world = started(bench)
-    bench.driver.want(bench.record, frozenset({C}), frozenset())
+    bench.driver.want(bench.record, frozenset(), NodeDuties(leaving=frozenset({C})))
     bench.progress(world, 2)
     assert (bench.phase, bench.sent(Freeze)) == ("running", [])
 
@@ -234,6 +235,18 @@ def test_no_more_are_let_in_than_the_job_may_have() -> None:
         bench.progress(world, 2)
     assert full.sent(Lend) == []
     assert [node for node, _ in room.sent(Lend)] == [A, B]
+
+
+def test_who_is_prepared_keeps_its_place_when_another_comes_back() -> None:
+    bench = Bench(most=2)
+    world = bench.adopt(B)
+    bench.say("starting", None, A)
+    bench.progress(world, 1)
+    bench.progress(world, 2)
+    assert list(bench.office.growth.newcomers) == [C]
+    bench.say("ready", None, A)
+    bench.progress(world, 3)
+    assert list(bench.office.growth.newcomers) == [C]
 
 
 def test_a_newcomer_that_is_prepared_for_too_long_is_left_out_for_a_while() -> None:
@@ -250,7 +263,7 @@ def test_a_newcomer_that_is_prepared_for_too_long_is_left_out_for_a_while() -> N
 def paused(bench: Bench) -> World:
     """The operator wants it to rest, and a step is committed after that."""
     world = started(bench)
-    bench.driver.want(replace(bench.record, intent=1), frozenset(), frozenset())
+    bench.driver.want(replace(bench.record, intent=1), frozenset())
     bench.progress(world, 2)
     return world
 
@@ -273,7 +286,7 @@ def test_a_job_that_shall_go_on_after_all_is_told_so() -> None:
     bench = Bench()
     world = paused(bench)
     bench.sent(Halt)
-    bench.driver.want(replace(bench.record, intent=2), frozenset(), frozenset())
+    bench.driver.want(replace(bench.record, intent=2), frozenset())
     bench.driver.tick()
     assert [(node, halt.step) for node, halt in bench.sent(Halt)] == [(A, -1), (B, -1), (C, -1)]
     assert bench.driver.world == world
@@ -283,7 +296,9 @@ def test_a_paused_job_lets_nobody_in_and_nobody_go() -> None:
     bench = Bench()
     world = bench.adopt(A, B)
     bench.say("active", None, C)
-    bench.driver.want(replace(bench.record, intent=1), frozenset({B}), frozenset())
+    bench.driver.want(
+        replace(bench.record, intent=1), frozenset(), NodeDuties(leaving=frozenset({B}))
+    )
     bench.progress(world, 1)
     assert (bench.phase, bench.sent(Freeze)) == ("running", [])
 

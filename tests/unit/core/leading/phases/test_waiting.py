@@ -45,11 +45,11 @@ def test_a_job_fails_if_no_member_will_ever_have_a_trainer() -> None:
 
 def test_a_side_that_may_be_the_lesser_one_does_not_end_the_job() -> None:
     bench, away = Bench(A), NodeId("away")
-    bench.driver.want(bench.record, frozenset(), frozenset({away}))
+    bench.driver.want(bench.record, frozenset({away}))
     bench.driver.hear(A, replace(status_of(None), trouble="no train.py", hopeless=True))
     assert bench.driver.end is None
     assert "a: no train.py; away may train it elsewhere" in bench.why
-    bench.driver.want(bench.record, frozenset(), frozenset())
+    bench.driver.want(bench.record, frozenset())
     bench.driver.tick()
     assert isinstance(bench.driver.end, Outcome), "it was forgotten: nobody may"
 

@@ -1,8 +1,8 @@
-"""What a daemon and its children say to each other (docs/protocols.md §1).
+"""What a daemon and a trainer say to each other (docs/protocols.md §1).
 
-A child runs the user's script, so its frames are checked before they meet the state machine: one
-that doesn't fit is a ProtocolError, for which the child is killed. An older daemon's child may
-still run when a newer daemon adopts it, so the names on the wire stay as they are.
+A trainer runs the user's script, so its frames are checked before they meet the state machine: one
+that doesn't fit is a ProtocolError, for which it is killed. An older daemon's trainer may still run
+when a newer daemon adopts it, so the names on the wire stay as they are.
 
 Long because it is the whole vocabulary of one conversation, a dataclass for each word.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
-from elasticd.core.words.engines import EngineOrder
+from elasticd.core.words.processes import Alive
 from elasticd.core.words.records import Called, ProbeDigests
 from elasticd.types import (
     JobId,
@@ -24,6 +24,7 @@ from elasticd.types import (
     ProofPart,
     Range,
     Reduction,
+    ScriptFault,
     ShardCount,
     SnapshotModeIfAny,
     Stamp,
@@ -203,8 +204,17 @@ class TrainerProgress:
     grain_seconds: float = 0.0
     """What a grain, and an update, took lately; 0: there was none."""
     update_seconds: float = 0.0
+    reduce_seconds: float = 0.0
+    """As in :class:`Progress`."""
     begun: bool = False
     """It computes the step after ``step``, in this world."""
+    active_bytes: int = 0
+    """Of MLX's memory: what arrays have now, what is kept for reuse, and the most that arrays ever
+    had in this process; 0: it doesn't say."""
+    cached_bytes: int = 0
+    peak_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What the time of a step goes to lately, by part (``StepPart``); empty: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +286,17 @@ class TrainerOutOfMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainerLostScript:
+    """A plain job's script has ended on this rank, or hangs: the world is left, to begin it anew
+    everywhere."""
+
+    kind: ClassVar = "script_lost"
+    generation: Tag
+    fault: ScriptFault
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerNotFinite:
     """The reduced loss is NaN or infinite."""
 
@@ -329,6 +350,8 @@ class TrainerSampled:
     step: int
     position: int
     digest: str
+    name: str = ""
+    """What the data calls it; file and line for example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +434,7 @@ FromTrainer = (
     | TrainerCounts
     | TrainerLostReducer
     | TrainerOutOfMemory
+    | TrainerLostScript
     | TrainerNotFinite
     | TrainerDigest
     | TrainerRechecked
@@ -433,6 +457,7 @@ OfWorld = (
     | TrainerCounts
     | TrainerLostReducer
     | TrainerOutOfMemory
+    | TrainerLostScript
     | TrainerNotFinite
     | TrainerRechecked
     | TrainerProves
@@ -442,57 +467,7 @@ OfWorld = (
 """What a trainer says of the world that it is in."""
 
 
-# --- what a reducer says --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReducerWarm:
-    """MLX is imported: it can form a ring at once."""
-
-    kind: ClassVar = "ready"
-    proves: bool = False
-    """It can show its neighbours that it knows a world's secret. One of before can't."""
-    walks: bool = False
-    """It can make exact sums along the ring. One of before gathers all parts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReducerHere:
-    """To a daemon that was started again: the ring that it was told to form, and whether it is."""
-
-    kind: ClassVar = "here"
-    generation: Tag | None
-    formed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReducerFormed:
-    kind: ClassVar = "formed"
-    generation: Tag
-
-
-@dataclass(frozen=True, slots=True)
-class ReducerBroken:
-    kind: ClassVar = "broken"
-    generation: Tag
-    evidence: str
-    stranger_at: int = -1
-    """The rank at whose address somebody else than the rank before it seems to be; -1: none."""
-    wrong: bool = False
-    """That one has shown something wrong; else it has shown nothing."""
-
-
-FromReducer = ReducerWarm | ReducerHere | ReducerFormed | ReducerBroken
-
-
 # --- what a trainer is told -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """To every child: its daemon lives."""
-
-    kind: ClassVar = "alive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,6 +494,8 @@ class WritePlan:
     replicas: int
     writers: tuple[tuple[int, ...], ...] = ()
     """Per shard the ranks that write it; empty: as checkpoints/layout.py says."""
+    also: int = -1
+    """A step whose state is stored, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +545,8 @@ class GiveWorld:
     walks: bool = False
     """Exact sums are made along the ring, which the reducer knows by itself: how many bytes that
     takes is shown."""
+    addresses: tuple[str, ...] = ()
+    """Of a plain job: where each rank's script is to listen for the rank before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -715,15 +694,5 @@ ToTrainer = (
 )
 
 
-# --- what a reducer is told -----------------------------------------------------------------------
-
-
-ToReducer = Alive | EngineOrder
-
-FromChild = FromTrainer | FromReducer
-ToChild = ToTrainer | ToReducer
-
 FROM_TRAINER: Words[FromTrainer] = Words(FromTrainer, rows=True)
-FROM_REDUCER: Words[FromReducer] = Words(FromReducer, rows=True)
 TO_TRAINER: Words[ToTrainer] = Words(ToTrainer, rows=True)
-TO_REDUCER: Words[ToReducer] = Words(ToReducer, rows=True)

@@ -1,0 +1,175 @@
+"""One file to send when something is wrong: findings, versions, the ends of the daemon's logs.
+
+What scripts print, their data and outputs, and elasticd.toml, which may name commands with
+secrets, stay here. So do the home's secrets: whatever looks like one of them in a log is blotted
+out, though logs should have none (docs/security.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import platform
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import elasticd
+from elasticd.cli.daemons import LOG_FILE
+from elasticd.cli.keeper import KEEPER_LOG
+from elasticd.cli.screen import json_line
+from elasticd.cli.unprinted import without_printed
+from elasticd.errors import OperationError, UsageError
+from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
+from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
+from elasticd.shell.control.webtoken import TOKEN_FILE
+from elasticd.shell.storage.papers import FOLDER_NAME as PAPERS
+
+MOST_LOG_BYTES = 1 << 20
+"""Of the end of each log."""
+_LOGS = (LOG_FILE, f"{LOG_FILE}.1", PAGE_LOG)
+_LEAST_SECRET = 6
+"""Shorter ones would blot out words."""
+_LEAST_KEY = 32
+"""Shorter words of a JSON file are names."""
+_BLOT = b"[secret]"
+_PACKAGES = ("mlx", "mlx-lm", "numpy", "psutil", "cryptography", "safetensors", "starlette")
+
+
+def default_bundle() -> Path:
+    """In the working folder, named after now."""
+    return Path(time.strftime("elasticd-doctor-%Y%m%d-%H%M%S.tar.gz"))
+
+
+def refuse_taken(path: Path) -> None:
+    """Raises UsageError: something has that name, or it can't be written there."""
+    if path == Path():
+        raise UsageError("--bundle: names no file; say one that ends in .tar.gz")
+    if os.path.lexists(path):
+        raise UsageError(f"--bundle {path}: is there already; name a new file")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--bundle {path}: there is no folder {path.absolute().parent}")
+
+
+def write_bundle(path: Path, homes: Sequence[Path], told: Mapping[str, Any]) -> None:
+    """Pack it, readable by this account alone.
+
+    Raises:
+        OperationError: it can't be written.
+    """
+    found = {form for home in homes for each in secrets_of(home) for form in forms_of(each)}
+    secrets = sorted(found, key=len, reverse=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as packed:
+            _add(packed, "doctor.json", json_line(told).encode(), secrets)
+            _add(packed, "versions.json", json.dumps(versions(), indent=1).encode(), secrets)
+            for number, home in enumerate(homes):
+                for name, data in _of(home):
+                    _add(packed, f"home-{number}/{name}", data, secrets)
+        part.rename(path)
+    except OSError as error:
+        raise OperationError(f"{path}: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def versions() -> dict[str, str]:
+    """Of what runs here."""
+    found = {
+        "elasticd": elasticd.__version__,
+        "python": sys.version,
+        "system": platform.platform(),
+    }
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "-"
+    return found
+
+
+def secrets_of(home: Path) -> Iterator[bytes]:
+    """What is secret in a home, as far as this account may read it."""
+    files = [home / TOKEN_FILE, home / SECRETS]
+    files += sorted(each for each in (home / PAPERS).glob("*") if each.suffix in (".key", ".json"))
+    for file in files:
+        try:
+            data = file.read_bytes()
+        except OSError:
+            continue
+        if file.name == SECRETS:
+            pieces = [line.partition(b"=")[2].strip() for line in data.splitlines()]
+        elif file.suffix == ".json":
+            pieces = list(_texts(data))
+        else:
+            pieces = [line.strip() for line in data.splitlines() if not line.startswith(b"-----")]
+        yield from (each for each in pieces if len(each) >= _LEAST_SECRET)
+
+
+def forms_of(secret: bytes) -> set[bytes]:
+    """It, and how JSON, Python and a log write it; also where one of them quotes another."""
+    forms = {secret.decode("utf-8", "surrogateescape")}
+    for _ in range(2):
+        written = {w(each) for each in forms for w in (json.dumps, _unescaped_json, repr)}
+        forms |= {each[1:-1] for each in written}
+        forms |= {each.replace('"', '\\"') for each in forms}
+    return {each.encode("utf-8", "surrogateescape") for each in forms}
+
+
+def _unescaped_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _texts(data: bytes) -> Iterator[bytes]:
+    """The long words of a JSON file."""
+    try:
+        left = [json.loads(data)]
+    except ValueError:
+        return
+    while left:
+        found = left.pop()
+        if isinstance(found, dict | list):
+            left += found.values() if isinstance(found, dict) else found
+        elif isinstance(found, str) and len(found) >= _LEAST_KEY:
+            yield found.encode()
+
+
+def _of(home: Path) -> Iterator[tuple[str, bytes]]:
+    """Names of the home's own files with their sizes, and its logs."""
+    try:
+        there = sorted(os.scandir(home), key=lambda each: each.name)
+        lines = [
+            f"{each.name}{'/' if each.is_dir(follow_symlinks=False) else ''}"
+            f" {each.stat(follow_symlinks=False).st_size}"
+            for each in there
+        ]
+    except OSError as error:
+        yield "files.txt", f"can't be read: {error.strerror}\n".encode()
+        return
+    yield "files.txt", ("\n".join(lines) + "\n").encode()
+    for path in (*(home / name for name in _LOGS), home.parent / KEEPER_LOG):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            begins = max(0, size - MOST_LOG_BYTES)
+            file.seek(begins)
+            data = file.read(MOST_LOG_BYTES)
+            # Of a line that is cut nobody can tell whose words it has.
+            whole = data.partition(b"\n")[2] if begins else data
+            yield path.name, without_printed(whole.decode("utf-8", "replace")).encode()
+
+
+def _add(packed: tarfile.TarFile, name: str, data: bytes, secrets: Sequence[bytes]) -> None:
+    for secret in secrets:
+        data = data.replace(secret, _BLOT)
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
+    packed.addfile(entry, io.BytesIO(data))

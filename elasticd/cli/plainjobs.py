@@ -1,0 +1,39 @@
+"""What is shown of a job of ``mode = "plain"``: nobody but its script knows of steps and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.counting import counted, lasting
+from elasticd.settings.plain import PLAIN
+
+MODE = "plain: its script has its own group and steps"
+
+
+def is_plain(job: Mapping[str, Any]) -> bool:
+    """Of ``status``."""
+    return job.get("mode") == PLAIN
+
+
+def runs(job: Mapping[str, Any]) -> str | None:
+    """How long its script runs already; None: it does not, or the daemon is an earlier one."""
+    seconds = job.get("script_seconds")
+    if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+        return None
+    return f"for {lasting(float(seconds))}"
+
+
+def again(job: Mapping[str, Any]) -> str | None:
+    """How often its script was begun anew; None: an earlier daemon doesn't tell."""
+    count = job.get("restarts")
+    return counted(count, "time") if isinstance(count, int) else None
+
+
+def in_words(job: Mapping[str, Any]) -> list[str]:
+    """What there is to tell of one in place of steps, loss and speed."""
+    ranks, said, anew = len(job.get("ranks") or ()), runs(job), again(job)
+    parts = [counted(ranks, "rank")] if ranks else []
+    parts += [f"its script runs {said}"] if said else []
+    parts += [f"begun anew {anew}"] if anew else []
+    return [*parts, counted(job.get("recoveries"), "recovery", "recoveries")]

@@ -1,0 +1,211 @@
+"""``elasticctl preflight`` and ``check-network``: what is wrong with nodes and links before a job
+runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elasticd.cli import screen, submit
+from elasticd.cli.jobneeds import earlier_state, needs_of
+from elasticd.cli.moments import age
+from elasticd.cli.options import Home, Json, common
+from elasticd.cli.output import print_table
+from elasticd.cli.tables import Table
+from elasticd.client.client import Client
+from elasticd.core.words.requests import RunPreflight
+from elasticd.counting import counted
+from elasticd.errors import OperationError, UsageError
+from elasticd.preflight.nodes import ANSWERS
+
+CHECKS = Table(("check", "node", "result", "value"), text="value")
+ALL = "all"
+_NEXT_SECONDS = 90.0
+"""Longer than a daemon takes to tell what it looks at next."""
+
+Last = Annotated[
+    bool, typer.Option("--last", help="Show again what was found last, and how old that is.")
+]
+
+Busy = Annotated[
+    bool,
+    typer.Option("--busy", help="Measure links also where a job runs, which slows it down."),
+]
+
+
+JobFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[JOB.toml]",
+        help="Look also at what this job needs; what 'elasticctl submit' takes.",
+        show_default=False,
+    ),
+]
+
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="TABLE.KEY=VALUE",
+        help="Change a setting of the job's file; may be given several times.",
+    ),
+]
+
+
+def preflight(
+    context: typer.Context,
+    job: JobFile = None,
+    assignments: Assignments = None,
+    busy: Busy = False,
+    last: Last = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Look at all nodes before a job runs: what differs, what runs short, what would stop them.
+
+    One daemon is asked, and asks the others: versions of elasticd, Python, MLX and the system,
+    chip, memory, disk, clock, power source, sleep settings and firewall; and it has the links
+    between them measured, as 'elasticctl check-network' does alone. Each check passes, warns or
+    fails, with the value and the cure. A node that is away, or has an earlier version, is said to
+    be. Where a job has processes links are not measured, unless you say --busy.
+
+    With JOB.toml it looks also at what that job needs on every node: its interpreter and the
+    packages that its script imports, variables of pass_env, memory for the model, room for files
+    and checkpoints, the same data at each path that it names, and enough nodes for world.min.
+    Nothing is submitted, and no script is run.
+
+    What was found is kept in the home of the node that was asked, until the next time; --last
+    shows it. In the table a row is for all nodes with the same value. Ctrl-C ends it everywhere.
+
+    Exit code: 1 if a check fails, or did with --last; warnings don't count. 2 if the job's file is
+    wrong.
+
+    \b
+    Examples:
+      elasticctl preflight
+      elasticctl preflight job.toml
+      elasticctl preflight lora.yaml --set world.min=3
+      elasticctl preflight --json
+      elasticctl preflight --last
+    """
+    options = common(context, home, json)
+    if (last and job is not None) or (assignments and job is None):
+        raise UsageError(
+            "--last shows what was found, with its job: leave JOB.toml out"
+            if last
+            else "--set changes a job's file: name that, too"
+        )
+    needs = None
+    if job is not None:
+        spec, packed = submit.prepare(job, assignments or [])
+        needs = needs_of(spec, packed, earlier_state(options.client, spec.job.name))
+    request = RunPreflight(last=last or None, busy=busy or None, job=needs)
+    show(asked(options.client, request, options.json), options.json)
+
+
+def check_network(
+    context: typer.Context,
+    busy: Busy = False,
+    last: Last = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Measure the links between all nodes, both ways, at each address of a node.
+
+    It goes the way of a ring: unencrypted, at a port like those of ranks. So it also finds a
+    firewall that lets daemons through and rings not. Each takes about half a second; no node
+    measures two at once. Where a job has processes links are not measured, unless you say --busy.
+
+    What was found is kept in the home of the node that was asked, until the next time; --last
+    shows it. Ctrl-C ends it everywhere.
+
+    Exit code: 1 if a link fails, or did with --last; warnings don't count.
+
+    \b
+    Examples:
+      elasticctl check-network
+      elasticctl check-network --busy --json
+      elasticctl check-network --last
+    """
+    options = common(context, home, json)
+    request = RunPreflight(last=last or None, only="links", busy=busy or None)
+    show(asked(options.client, request, options.json), options.json)
+
+
+def asked(client: Client, request: RunPreflight, quiet: bool) -> dict[str, Any]:
+    """The report; unless ``quiet`` what is being done is said meanwhile."""
+    with client.open(request) as connection:
+        try:
+            while "doing" in (frame := connection.answer(_NEXT_SECONDS)):
+                if not quiet:
+                    screen.say(f"{frame['doing']} …", flush=True)
+        except UsageError as error:
+            if not str(error).startswith("unknown request"):
+                raise
+            raise OperationError(
+                f"the daemon at {connection.path.parent} is of an earlier version, which knows no"
+                " preflight: restart it with this one, or ask another node (--home)"
+            ) from None
+    if request.job is not None and not frame.get("job"):
+        raise OperationError(
+            f"the daemon at {connection.path.parent} is of an earlier version, which looks at no"
+            " job: restart it with this one, or ask another node (--home)"
+        )
+    return frame
+
+
+def show(report: Mapping[str, Any], as_json: bool, now: float | None = None) -> None:
+    """Raises typer.Exit: a check has failed."""
+    old = max(0.0, (time.time() if now is None else now) - report["time"])
+    if as_json:
+        screen.print_json({**report, "age_seconds": round(old, 3)})
+    else:
+        _show_table(report, old)
+    if report["wrong"]:
+        raise typer.Exit(1)
+
+
+def _show_table(report: Mapping[str, Any], old: float) -> None:
+    rows = grouped(report["checks"])
+    about = f" about {report['job']}" if report.get("job") else ""
+    screen.say(f"asked {report['asked']}{about}, {age(old)} ago")
+    screen.say()
+    print_table(
+        CHECKS, [(each["check"], who, each["verdict"], each["value"]) for each, who in rows]
+    )
+    screen.say()
+    for each, who in rows:
+        if each["cure"]:
+            screen.say(f"{each['verdict']}  {each['check']}, {who}: {each['cure']}.")
+    warns = sum(each["verdict"] == "warn" for each in report["checks"])
+    fails = report["wrong"]
+    screen.say(
+        f"{counted(len(report['checks']), 'check')}: {counted(fails, 'fails', 'fail')},"
+        f" {counted(warns, 'warns', 'warn')}"
+    )
+
+
+def grouped(checks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
+    """A check for each result of it that differs, and the nodes that have that one."""
+    rows: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    of_check: dict[str, list[str]] = {}
+    for each in checks:
+        key = (each["check"], each["verdict"], each["value"], each["cure"])
+        rows.setdefault(key, []).append(each)
+        of_check.setdefault(each["check"], []).append(each["where"])
+    order = {name: number for number, name in enumerate(of_check)}
+    known = _nodes(of_check.get(ANSWERS, []))
+    found = []
+    for same in sorted(rows.values(), key=lambda some: order[some[0]["check"]]):
+        places, here = {*of_check[same[0]["check"]]}, [each["where"] for each in same]
+        whole = len(here) > 1 and {*here} == places and _nodes(places) >= known
+        found.append((same[0], ALL if whole else ", ".join(here)))
+    return found
+
+
+def _nodes(places: Collection[str]) -> set[str]:
+    return {node for place in places for node in place.split(" > ")}

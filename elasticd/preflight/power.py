@@ -1,0 +1,38 @@
+"""What ``pmset -g`` and macOS's firewall say, read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+AWAKE = (("sleep", "0"), ("autorestart", "1"))
+"""As pmset should tell them."""
+FIREWALL = "/usr/libexec/ApplicationFirewall/socketfilterfw"
+
+
+def settings_of(printed: str) -> Mapping[str, str]:
+    """The lines of ``pmset -g``: a name, a value, sometimes a remark in parentheses."""
+    words = (line.split() for line in printed.splitlines())
+    return {each[0]: each[1] for each in words if len(each) >= 2}
+
+
+def not_awake(found: Mapping[str, str]) -> list[str]:
+    """The settings that let a Mac fall asleep, or stay off after a power cut, as they should be."""
+    return [f"{name} {value}" for name, value in AWAKE if found.get(name, value) != value]
+
+
+def awake_value(found: Mapping[str, str]) -> str:
+    """What it has of those settings, for people."""
+    return ", ".join(f"{name} {found[name]}" for name, _ in AWAKE if name in found)
+
+
+def firewall_is_off(said: str) -> bool:
+    """By the first line of ``socketfilterfw --getglobalstate``."""
+    return "disabled" in said.lower() or "state = 0" in said.lower()
+
+
+def let_in(program: str) -> str:
+    """How a program is let through macOS's firewall, as a cure."""
+    return (
+        "If peers can't connect to this Mac, let Python in:"
+        f" sudo {FIREWALL} --add {program} --unblockapp {program}"
+    )

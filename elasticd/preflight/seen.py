@@ -1,0 +1,62 @@
+"""What nodes say of themselves, and where what was found of that is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticd.types import NodeId
+
+REPORT_NAME, LINKS_NAME = "preflight.json", "network.json"
+"""In the home of the node that was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node's, as it travels. What it doesn't know is empty, 0 or None."""
+
+    elasticd: str = ""
+    python: str = ""
+    mlx: str = ""
+    system: str = ""
+    release: str = ""
+    machine: str = ""
+    chip: str = ""
+    memory_bytes: int = 0
+    memory_low: str = ""
+    """Why memory runs short there now."""
+    free_bytes: int = 0
+    """Of the disk that its home is on."""
+    unix: float = 0.0
+    """Its clock, just before it answered."""
+    battery: float | None = None
+    """Per cent; None: it has none."""
+    plugged: bool = True
+    power: dict[str, str] = field(default_factory=dict)
+    """Of macOS's ``pmset -g``."""
+    firewall: str = ""
+    """As macOS tells it."""
+    program: str = ""
+    """The interpreter."""
+    walled: tuple[str, ...] = ()
+    """Addresses to which its own machine lets nothing out, each with the cure."""
+    addresses: tuple[str, ...] = ()
+    """By which others reach it, each with the bits of its network's mask: "10.0.0.5/24"."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """``skew_seconds``: by how much its clock is ahead of that of whoever asked."""
+
+    node: NodeId
+    facts: NodeFacts
+    skew_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnseen:
+    """A node that tells nothing: since its version knows no such question, or for a reason."""
+
+    node: NodeId
+    older: bool = False
+    away: bool = False
+    reason: str = ""

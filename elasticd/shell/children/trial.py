@@ -1,0 +1,56 @@
+"""Something small that is tried in a process of its own, which has to come to an end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elasticd.errors import OperationError
+
+_MOST_BYTES = 1 << 20
+
+
+def tried(command: Sequence[str], variables: Mapping[str, str], folder: Path, late: float) -> bytes:
+    """What the command prints. It has ``late`` seconds; to be called in a thread.
+
+    Raises:
+        OperationError: it can't be started, fails, or hangs: which, with the last line of its
+            errors.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise OperationError(f"{command[0]} can't be started: {why}") from None
+    try:
+        out, err = process.communicate(timeout=late)
+    except subprocess.TimeoutExpired:
+        raise OperationError(f"{command[0]} hangs: it said nothing for {late:g} s") from None
+    finally:
+        # Also what it has started.
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with process:
+            pass
+    if process.returncode:
+        last = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise OperationError(f"{command[0]} {_ended(process.returncode)}{last and ': '}{last}")
+    return out[:_MOST_BYTES]
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

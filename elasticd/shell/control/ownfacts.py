@@ -1,0 +1,95 @@
+"""What this machine is and how it fares, as other nodes ask for it before a job runs."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from elasticd import __version__
+from elasticd.errors import OperationError
+from elasticd.preflight.power import FIREWALL, settings_of
+from elasticd.preflight.seen import NodeFacts
+from elasticd.shell.children.room import pressure
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.network.interfaces import with_masks
+from elasticd.supervision.service import run_command
+
+_TOOL_SECONDS = 5.0
+PMSET = ("/usr/bin/pmset", "-g")
+
+Ask = Callable[[Sequence[str]], str]
+
+
+def _printed(command: Sequence[str]) -> str:
+    """What one of the system's tools prints; nothing if it doesn't work."""
+    try:
+        done = run_command(command, _TOOL_SECONDS)
+    except (OSError, OperationError):
+        return ""
+    return done.text if done.status == 0 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFacts:
+    """Of the node with this home.
+
+    Attributes:
+        chip: what it computes with.
+        walled: addresses to which this machine lets nothing out.
+        ask: has one of macOS's tools say something.
+        told: the addresses that others are told, with their ports.
+    """
+
+    home: Path
+    chip: Callable[[], str]
+    walled: Callable[[], Sequence[str]]
+    system: str = sys.platform
+    ask: Ask = _printed
+    told: Callable[[], Sequence[str]] = tuple
+
+    def begun(self) -> Callable[[], NodeFacts]:
+        """What is to be called in a thread, since it asks the system's tools. What the event loop
+        knows is read now."""
+        chip, walled = self.chip(), tuple(self.walled())
+        hosts = [address.rpartition(":")[0] for address in self.told()]
+        return lambda: self._read(chip, walled, hosts)
+
+    def _read(self, chip: str, walled: tuple[str, ...], hosts: Sequence[str]) -> NodeFacts:
+        mac = self.system == "darwin"
+        low, battery = pressure(()), psutil.sensors_battery()
+        firewall = self.ask((FIREWALL, "--getglobalstate")) if mac else ""
+        return NodeFacts(
+            elasticd=__version__,
+            python=platform.python_version(),
+            mlx=_mlx(),
+            chip=chip,
+            system="macOS" if mac else platform.system(),
+            release=platform.mac_ver()[0] if mac else platform.release(),
+            machine=platform.machine(),
+            memory_bytes=psutil.virtual_memory().total,
+            memory_low="" if low is None else low.reason,
+            free_bytes=shutil.disk_usage(self.home).free,
+            battery=None if battery is None else float(battery.percent),
+            # None: the system doesn't know.
+            plugged=battery is None or battery.power_plugged is not False,
+            power=dict(settings_of(self.ask(PMSET))) if mac else {},
+            firewall=firewall.partition("\n")[0],
+            program=sys.executable,
+            walled=walled,
+            addresses=with_masks(hosts),
+            unix=unix_seconds(),
+        )
+
+
+def _mlx() -> str:
+    try:
+        return metadata.version("mlx")
+    except metadata.PackageNotFoundError:
+        return ""

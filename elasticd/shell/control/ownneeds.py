@@ -1,0 +1,206 @@
+"""What this node has of what a job needs, as other nodes ask for it before that runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticd.errors import OperationError
+from elasticd.preflight.needs import JobNeeds, NeedsMet, PathFacts
+from elasticd.settings.job import JobSettings
+from elasticd.settings.recipe import HUB
+from elasticd.shell.children.environment import Variables, of_trainer
+from elasticd.shell.children.ownvariables import own_variables
+from elasticd.shell.children.trial import tried
+from elasticd.shell.clock import monotonic_seconds
+
+PYTHON_SECONDS = 20.0
+PATH_SECONDS = 20.0
+"""For all paths together."""
+MAX_FILES = 10_000
+"""Of a folder's files so many are looked into; of a larger one those that come first by name."""
+_END_BYTES = 4096
+
+_PROBE = """
+import importlib.util, json, platform, sys
+from importlib import metadata
+wanted, model, revision = json.loads(sys.argv[1])
+def found(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+def mlx():
+    try:
+        return metadata.version("mlx")
+    except metadata.PackageNotFoundError:
+        return ""
+told = {"python": platform.python_version(), "mlx": mlx(), "folder": "", "error": ""}
+told["missing"] = [name for name in wanted if not found(name)]
+if model:
+    try:
+        from huggingface_hub import snapshot_download
+        told["folder"] = snapshot_download(model, revision=revision or None, local_files_only=True)
+    except ImportError:
+        told["error"] = "huggingface_hub is not installed, so nobody knows whether it is here"
+    except (OSError, ValueError):
+        told["error"] = "it isn't in this node's cache of the hub"
+print(json.dumps(told))
+"""
+"""Run by the job's interpreter, which may have no elasticd."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNeeds:
+    """Of the node with this home. ``daemons``: the daemon's own variables."""
+
+    home: Path
+    daemons: Variables
+
+    def read(self, needs: JobNeeds) -> NeedsMet:
+        """To be called in a thread."""
+        variables, lacks = self._variables(needs)
+        told, error = self._asked(needs, variables)
+        folder = str(told.get("folder") or needs.model)
+        model_error = str(told.get("error", "")) if needs.model.startswith(HUB) else ""
+        known = os.path.isabs(folder)
+        if not model_error and known:
+            model_error = _no_model(Path(folder))
+        memory = psutil.virtual_memory()
+        return NeedsMet(
+            python=str(told.get("python", "")),
+            mlx=str(told.get("mlx", "")),
+            error=error,
+            missing=tuple(map(str, told.get("missing", ()))),
+            lacks=lacks,
+            paths=_looked_at(needs),
+            model_error=model_error,
+            model_bytes=needs.model_bytes or (_weights(Path(folder)) if known else 0),
+            model_layers=_layers(Path(folder)) if known else 0,
+            memory_bytes=memory.total,
+            available_bytes=memory.available,
+            free_bytes=shutil.disk_usage(self.home).free,
+        )
+
+    def _variables(self, needs: JobNeeds) -> tuple[Mapping[str, str], str]:
+        """Those of its script, and why there are not all."""
+        job = JobSettings(name="preflight", python=needs.python, env=needs.env)
+        lacks, named = "", dict[str, str]()
+        try:
+            named = own_variables(self.home) if needs.passed else {}
+            known = {**self.daemons, **{n: named[n] for n in needs.passed if n in named}}
+            return of_trainer(known, "", job, needs.passed), ""
+        except OperationError as error:
+            lacks = str(error)
+        return of_trainer(self.daemons, "", job, ()), lacks
+
+    def _asked(self, needs: JobNeeds, variables: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+        """What its interpreter says, or why it says nothing."""
+        name, _, revision = needs.model.removeprefix(HUB).partition("@")
+        hub = name if needs.model.startswith(HUB) else ""
+        said = json.dumps([needs.modules, hub, revision])
+        command = [needs.python or sys.executable, "-c", _PROBE, said]
+        try:
+            with tempfile.TemporaryDirectory(prefix="elasticd-preflight-") as folder:
+                told = json.loads(tried(command, variables, Path(folder), PYTHON_SECONDS))
+        except OperationError as error:
+            return {}, str(error)
+        except (OSError, ValueError) as error:
+            return {}, f"{command[0]} can't be asked: {error}"
+        return (told, "") if isinstance(told, dict) else ({}, f"{command[0]} is no Python")
+
+
+def _no_model(folder: Path) -> str:
+    """Why that is no model's folder; "": it is one."""
+    try:
+        (folder / "config.json").read_bytes()
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return ""
+
+
+def _weights(folder: Path) -> int:
+    try:
+        return sum(each.stat().st_size for each in folder.glob("model*.safetensors"))
+    except OSError:
+        return 0
+
+
+def _layers(folder: Path) -> int:
+    try:
+        said = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return 0
+    count = said.get("num_hidden_layers") if isinstance(said, dict) else 0
+    return count if type(count) is int and count > 0 else 0
+
+
+def _looked_at(needs: JobNeeds) -> tuple[PathFacts, ...]:
+    until = monotonic_seconds() + PATH_SECONDS
+    return tuple(path_facts(Path(each.path), until) for each in needs.paths)
+
+
+def path_facts(path: Path, until: float) -> PathFacts:
+    """What lies there; looked at ``until`` that moment at most."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            size, ends = _ends(path)
+            return PathFacts("file", 1, size, hashlib.blake2b(ends, digest_size=16).hexdigest())
+        if not stat.S_ISDIR(mode):
+            return PathFacts("other")
+        return _folder(path, until)
+    except (FileNotFoundError, NotADirectoryError):
+        return PathFacts()
+    except (OSError, ValueError) as error:
+        return PathFacts(error=str(getattr(error, "strerror", None) or error))
+
+
+def _folder(folder: Path, until: float) -> PathFacts:
+    count = total = 0
+    digest = hashlib.blake2b(digest_size=16)
+    for file in _files(folder):
+        if monotonic_seconds() > until:
+            return PathFacts(error=f"it was not looked through within {PATH_SECONDS:g} s")
+        size = file.stat().st_size
+        if count < MAX_FILES:
+            size, ends = _ends(file)
+            name = os.fsencode(file.relative_to(folder))
+            digest.update(b"%d %d %s\0" % (len(name), size, name) + ends)
+        count, total = count + 1, total + size
+    digest.update(b"%d %d" % (count, total))
+    return PathFacts("folder", count, total, digest.hexdigest())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """In the order of their names, but none that begins with a dot: a Mac writes such."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for above, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for name in sorted(each for each in names if not each.startswith(".")):
+            file = Path(above, name)
+            if file.is_file():
+                yield file
+
+
+def _ends(file: Path) -> tuple[int, bytes]:
+    """Its size, and how it begins and ends."""
+    with file.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        first = stream.read(_END_BYTES)
+        stream.seek(max(0, size - _END_BYTES))
+        return size, b"%d " % size + first + stream.read(_END_BYTES)

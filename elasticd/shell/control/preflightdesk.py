@@ -1,0 +1,214 @@
+"""Looks at all nodes before a job runs, and keeps what was found (docs/protocols.md §3).
+
+Each node says what it is; what that means is judged in elasticd/preflight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, assert_never
+
+import structlog
+
+from elasticd.core.words.bulk import OfPreflight, WantDoor, WantFacts, WantJobFacts, WantLinks
+from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
+from elasticd.core.words.requests import PreflightTold, RunPreflight
+from elasticd.counting import counted
+from elasticd.errors import ElasticdError, OperationError
+from elasticd.preflight.jobs import judged_job, judged_world
+from elasticd.preflight.links import LinkSeen, Pair, judged_links, rounds
+from elasticd.preflight.needs import JobNeeds, JobSeen, NeedsMet
+from elasticd.preflight.nodes import CheckResult, answers, judged
+from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, NodeFacts, NodeSeen, NodeUnseen
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.linkdesk import LinkDesk
+from elasticd.shell.control.ownfacts import OwnFacts
+from elasticd.shell.control.ownneeds import OwnNeeds
+from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.durable import write_whole
+from elasticd.shell.storage.namelessfile import file_of, filled
+from elasticd.types import NodeId, NodeRole
+
+_COMMANDS = {REPORT_NAME: "preflight", LINKS_NAME: "check-network"}
+ANSWER_SECONDS = 20.0
+"""A node that has not said by then what it is doesn't answer."""
+JOB_SECONDS = 60.0
+"""So one that has not said what it has of a job's needs."""
+_FACTS_BYTES = 1 << 20
+
+log = structlog.get_logger(__name__)
+
+Tell = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightDesk:
+    """One node's.
+
+    Attributes:
+        away: nodes that are known and not here.
+        duty: what a node does, and whether it is drained.
+    """
+
+    home: Path
+    neighbours: Neighbours
+    own: OwnFacts
+    own_needs: OwnNeeds
+    links: LinkDesk
+    away: Callable[[], Sequence[NodeId]]
+    duty: Callable[[NodeId], tuple[NodeRole, bool]]
+    now: Callable[[], float] = unix_seconds
+
+    def handlers(self) -> Handlers:
+        return on(RunPreflight, self.run)
+
+    async def serve(self, wanted: OfPreflight) -> int:
+        """A descriptor of what another node asks for; the caller closes it."""
+        match wanted:
+            case WantFacts():
+                facts = await self._own_facts()
+                return file_of(json.dumps(to_plain(facts)).encode())
+            case WantJobFacts(needs):
+                had = await asyncio.to_thread(self.own_needs.read, needs)
+                return file_of(json.dumps(to_plain(had)).encode())
+            case WantLinks() | WantDoor():
+                return await self.links.serve(wanted)
+            case _:
+                assert_never(wanted)
+
+    async def run(self, request: RunPreflight, stream: Stream) -> Mapping[str, Any]:
+        """Raises OperationError: nothing is stored."""
+        path = self.home / (LINKS_NAME if request.only else REPORT_NAME)
+        if request.last:
+            return await asyncio.to_thread(self._stored, path)
+
+        async def tell(doing: str) -> None:
+            await stream.send(PreflightTold(doing))
+
+        report = self._report(await self._look(request, tell), request.job)
+        try:
+            await asyncio.to_thread(write_whole, path, json.dumps(report).encode())
+        except OSError as error:  # it is told all the same
+            log.warning("the report of the preflight is not kept", reason=str(error))
+        return report
+
+    async def _look(self, request: RunPreflight, tell: Tell) -> list[CheckResult]:
+        nodes = self._nodes()
+        await tell(f"asking {counted(len(nodes), 'node')} what they are")
+        asked = await asyncio.gather(*(self._ask(node) for node in nodes))
+        seen = [each for each in asked if isinstance(each, NodeSeen)]
+        unseen = [each for each in asked if isinstance(each, NodeUnseen)]
+        # Who left while it was asked has been told of.
+        unseen += [NodeUnseen(node, away=True) for node in self.away() if node not in nodes]
+        job: list[CheckResult] = []
+        if request.job is not None:
+            await tell(f"asking them what they have for {request.job.name}")
+            having, silent = await self._having(request.job, seen)
+            unseen += silent
+            seen = [each for each in seen if each.node not in {one.node for one in silent}]
+            job = [*judged_job(request.job, having)]
+        found = [*answers(seen, unseen)]
+        if request.only is None:
+            found += judged(seen)
+        if request.job is not None:
+            found += job
+            wrong = {NodeId(each.where) for each in found if each.verdict == "fail"}
+            found += judged_world(request.job, having, wrong)
+        return found + judged_links(await self._links(seen, bool(request.busy), tell))
+
+    async def _having(
+        self, needs: JobNeeds, seen: Sequence[NodeSeen]
+    ) -> tuple[list[JobSeen], list[NodeUnseen]]:
+        """What those have for a job that say what they are, and which don't."""
+
+        async def ask(node: NodeId) -> JobSeen | NodeUnseen:
+            try:
+                async with asyncio.timeout(JOB_SECONDS):
+                    if node == self.neighbours.me:
+                        facts = await asyncio.to_thread(self.own_needs.read, needs)
+                    else:
+                        data = await self._fetched(node, WantJobFacts(needs))
+                        facts = from_plain(NeedsMet, json.loads(data))
+            except (ElasticdError, OSError, ValueError) as error:
+                return _unseen(node, error, JOB_SECONDS)
+            return JobSeen(node, facts, *self.duty(node))
+
+        told = await asyncio.gather(*(ask(each.node) for each in seen))
+        return (
+            [each for each in told if isinstance(each, JobSeen)],
+            [each for each in told if isinstance(each, NodeUnseen)],
+        )
+
+    async def _links(self, seen: Sequence[NodeSeen], busy: bool, tell: Tell) -> list[LinkSeen]:
+        """Those between nodes that answer, both ways, each node with one other at a time."""
+        found: list[LinkSeen] = []
+        turns = rounds([each.node for each in seen])
+        for turn, pairs in enumerate(turns, 1):
+            await tell(f"measuring links, {turn} of {counted(len(turns), 'turn')}")
+            for both in await asyncio.gather(*(self._pair(pair, busy) for pair in pairs)):
+                found += both
+        return sorted(found, key=lambda each: (each.node, each.peer))
+
+    async def _pair(self, pair: Pair, busy: bool) -> list[LinkSeen]:
+        one, other = pair
+        there = await self.links.measured(one, other, busy=busy)
+        return there + await self.links.measured(other, one, busy=busy)
+
+    def _nodes(self) -> list[NodeId]:
+        return sorted({self.neighbours.me, *self.neighbours.living()})
+
+    async def _own_facts(self) -> NodeFacts:
+        return await asyncio.to_thread(self.own.begun())
+
+    async def _ask(self, node: NodeId) -> NodeSeen | NodeUnseen:
+        """What a node is, and how far its clock is ahead: it says its time last."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if node == self.neighbours.me:
+                    return NodeSeen(node, await self._own_facts())
+                facts = _read(await self._fetched(node, WantFacts()))
+        except (ElasticdError, OSError, ValueError) as error:
+            return _unseen(node, error, ANSWER_SECONDS)
+        return NodeSeen(node, facts, facts.unix - self.now())
+
+    async def _fetched(self, node: NodeId, wanted: OfPreflight) -> bytes:
+        return await filled(lambda fd: self.neighbours.fetch(node, wanted, fd, _FACTS_BYTES))
+
+    def _report(self, found: Sequence[CheckResult], job: JobNeeds | None) -> dict[str, Any]:
+        return {
+            "asked": self.neighbours.me,
+            "job": None if job is None else job.name,
+            "time": self.now(),
+            "wrong": sum(each.verdict == "fail" for each in found),
+            "checks": [asdict(each) for each in found],
+        }
+
+    def _stored(self, path: Path) -> dict[str, Any]:
+        command = f"'elasticctl {_COMMANDS[path.name]}'"
+        try:
+            found = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise OperationError(
+                f"nothing was found on {self.neighbours.me} yet: run {command}"
+            ) from None
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
+            raise OperationError(f"{path} is damaged: run {command} again")
+        return found
+
+
+def _unseen(node: NodeId, error: Exception, seconds: float) -> NodeUnseen:
+    if isinstance(error, TimeoutError):
+        return NodeUnseen(node, reason=f"nothing came for {seconds:g} s")
+    return NodeUnseen(node, older=UNKNOWN in str(error), reason=str(error))
+
+
+def _read(data: bytes) -> NodeFacts:
+    facts: NodeFacts = from_plain(NodeFacts, json.loads(data))
+    return facts

@@ -1,0 +1,30 @@
+"""Machines whose chips round otherwise train together, and nobody is blamed for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_chips_that_update_otherwise_train_together(cluster: Cluster, size: int) -> None:
+    """All take one member's state whenever theirs differ, and it is stored then."""
+    arguments = ["--trouble", "chip", "--node", "node-1"]
+    settings: dict[str, Any] = {"recovery__verify_every": 5, "train__steps": 40}
+    job = cluster.submit("ladder.py", job__args=arguments, world__max=size, **settings)
+    status = cluster.wait_end(job)
+    assert status["exact_reason"] == "updates differ between node-0 and node-1"
+    assert not cluster.faults(job), cluster.report("blamed", job)
+    assert (status["recoveries"], status["lost_steps"]) == (0, 0)
+    assert status["quarantined"] == [] and not cluster.kinds(job, "state_chosen")
+    worlds = cluster.kinds(job, "world_formed")
+    assert all(len(world["members"]) == size for world in worlds)
+    assert sum("all take the state of one" in world["reason"] for world in worlds) > 2
+    stored = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]
+    assert len([step for step in stored if 0 < step < 40]) > 2, cluster.report("not stored", job)
+    assert status["digest_step"] == 40

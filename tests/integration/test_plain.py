@@ -1,0 +1,321 @@
+"""Scripts that make their own ``mx.distributed`` group run unchanged, and survive."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elasticd.cli.submit import prepare
+from elasticd.core.words.requests import ReadLogs
+from elasticd.types import JobId
+from tests import tinylm
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+SCRIPTS = Path(__file__).parent / "plain"
+
+
+@pytest.fixture
+def submit(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:
+    """Submits one of the scripts, with arguments and lines of its ``[plain]``."""
+
+    def submit(script: str, *args: str, plain: str = "", members: int = 3) -> str:
+        text = (SCRIPTS / script).read_text()
+        (tmp_path / "job").mkdir()
+        (tmp_path / "job" / script).write_text(text)
+        job_file = tmp_path / "job" / "job.toml"
+        job_file.write_text(
+            f'[job]\nname = "plain"\nmode = "plain"\nentrypoint = "{script}"\n'
+            f"args = {list(args)}\n[world]\nmax = {members}\n[plain]\n{plain}\n"
+        )
+        return str(cluster.client.submit(*prepare(job_file, [])))
+
+    return submit
+
+
+def lines(cluster: Cluster, job: str) -> list[str]:
+    """As ``elasticctl logs`` prints them, without a process: for who asks often."""
+    said: dict[object, str] = {}
+    for piece in cluster.client.stream(ReadLogs(JobId(job))):
+        if text := piece.get("text"):
+            rank = piece["node"] if piece["rank"] is None else piece["rank"]
+            said[rank] = said.get(rank, "") + text
+    return [f"[{rank}] {line}" for rank, text in said.items() for line in text.splitlines()]
+
+
+def wait_lines(cluster: Cluster, job: str, text: str, count: int) -> list[str]:
+    def look() -> list[str] | None:
+        found = [line for line in lines(cluster, job) if text in line]
+        return found if len(found) >= count else None
+
+    return cluster.wait_for(f"{count} lines with {text!r}", look)
+
+
+def script_of(cluster: Cluster, job: str, rank: int) -> psutil.Process:
+    """The script's process, which the rank's trainer has started."""
+
+    def look() -> psutil.Process | None:
+        pids = [at["pid"] for at in cluster.status(job)["ranks"] if at["rank"] == rank]
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):
+                for process in psutil.Process(pid).children(recursive=True):
+                    environment = process.environ()
+                    if environment.get("MLX_RANK") == str(rank) and job in environment.get(
+                        "ELASTICD_OUTPUT_DIR", ""
+                    ):
+                        return process
+        return None
+
+    return cluster.wait_for(f"the script of rank {rank}", look)
+
+
+def scripts(job: str) -> list[int]:
+    """All processes that the job's scripts are, or have started."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if job in process.environ().get("ELASTICD_OUTPUT_DIR", ""):
+                found.append(process.pid)
+    return found
+
+
+def test_data_parallel_training(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("parallel.py")
+    ended = cluster.wait_end(job)
+    assert ended["recoveries"] == 0, cluster.report("restarted", job)
+    said = cluster.command("logs", job).splitlines()
+    assert sorted(said) == sorted(lines(cluster, job))
+    for rank in range(3):
+        assert f"[{rank}] init {rank} of 3" in said
+        assert f"[{rank}] weights True" in said
+    assert not scripts(job)
+
+
+def test_the_helpers_average_as_mlx_does(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("averages.py")
+    cluster.wait_end(job)
+    assert sum("averaged" in line for line in lines(cluster, job)) == 3
+
+
+def test_weights_that_differ_end_the_job_by_name(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    job = submit("drifts.py")
+    ended = cluster.wait_end(job, "failed")
+    said = lines(cluster, job)
+    assert sum("same at 4" in line for line in said) == 3
+    assert not any("same at 6" in line or "never" in line for line in said)
+    wrong = "layers.1.weight (float32, 2x3) is not the same: rank 1 differs from 0, 2"
+    assert sum(wrong in line for line in said) == 3
+    assert wrong in str(ended["reason"])
+
+
+def test_a_killed_script_begins_anew_on_all_ranks(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    job = submit("sums.py", "60")
+    wait_lines(cluster, job, "init", 3)
+    os.kill(script_of(cluster, job, 1).pid, signal.SIGKILL)
+    ended = cluster.wait_end(job)
+    said = lines(cluster, job)
+    for rank in range(3):
+        assert f"[{rank}] init {rank} of 3, time 1" in said
+        assert said.count(f"[{rank}] summed 3") == 1
+    (fault,) = cluster.faults(job)
+    assert fault["fault"] == "reducer_lost" and "signal 9" in str(fault["evidence"])
+    assert ended["recoveries"] == 1 and ended["restarts"] == 1
+    (over,) = cluster.kinds(job, "job_finished")
+    assert over["reason"] == "every rank's script has exited with 0"
+    assert "goodput" not in report_of(cluster, job).lower()
+
+
+def report_of(cluster: Cluster, job: str) -> str:
+    cluster.command("report", job, "--markdown", "--overwrite", "--out", cluster.home / "report.md")
+    return (cluster.home / "report.md").read_text()
+
+
+def test_a_killed_trainer_takes_its_script_along(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    job = submit("sums.py", "60", "with-three")
+    wait_lines(cluster, job, "init", 3)
+    script = script_of(cluster, job, 1)
+    assert cluster.kill_trainer(job, 1) is not None
+    psutil.wait_procs([script], timeout=10)
+    assert not script.is_running()
+    wait_lines(cluster, job, "summed 3", 3)
+    cluster.wait_end(job)
+    assert any("of 3, time" in line for line in lines(cluster, job) if "time 0" not in line)
+
+
+def test_a_lost_node(cluster: Cluster, submit: Callable[..., str]) -> None:
+    """The script goes on from what it has saved, which was copied to the others."""
+    job = submit("saves.py", plain="copy_seconds = 0.5")
+    wait_lines(cluster, job, "init", 3)
+    main = cluster.status(job)["ranks"][0]["node"]
+    others = [node for node in cluster.nodes if node != main]
+
+    def copied() -> bool:
+        folders = [cluster.home / node / "output" / job for node in others]
+        return all(list(folder.glob("0*.npz")) for folder in folders)
+
+    cluster.wait_for("copies, as any may have rank 0 next", lambda: copied() or None)
+    cluster.kill_node(main)
+    cluster.wait_end(job)
+    begun = [line for line in lines(cluster, job) if "init" in line]
+    assert any(not line.endswith("at 0") for line in begun), begun
+    assert sum("saved" in line for line in lines(cluster, job)) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "keep", "place"),
+    [((), 'keep = ["ckpt/*.npz"]\nkeep_last = 2', "kept"), (("call",), "", "kept/calls")],
+    ids=["a pattern", "a call"],
+)
+def test_its_own_files_outlive_the_node_of_rank_0(
+    cluster: Cluster,
+    submit: Callable[..., str],
+    tmp_path: Path,
+    args: tuple[str, ...],
+    keep: str,
+    place: str,
+) -> None:
+    """It writes in its working folder, and goes on from there on another node."""
+    job = submit("keeps.py", *args, plain=f"copy_seconds = 0.5\n{keep}")
+    wait_lines(cluster, job, "init", 3)
+    main = cluster.status(job)["ranks"][0]["node"]
+    others = [node for node in cluster.nodes if node != main]
+
+    def copied() -> bool:
+        return all(
+            list((cluster.home / node / "output" / job / place).glob("*.json")) for node in others
+        )
+
+    cluster.wait_for("a copy", lambda: copied() or None)
+    cluster.kill_node(main)
+    cluster.wait_end(job)
+    said = lines(cluster, job)
+    begun = [line for line in said if "init" in line]
+    assert begun and not begun[-1].endswith("at 0"), begun
+    assert any("it has the files that were kept: ckpt/000" in line for line in said)
+    assert sum("saved" in line for line in said) >= 2
+    cluster.command("outputs", job, "--out", tmp_path / "out")
+    assert list((tmp_path / "out" / place / "files").glob("*-00100.npz"))
+
+
+def test_a_hung_script(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("sums.py", "5", "sleeps", plain="hang_seconds = 4")
+    cluster.wait_end(job)
+    (fault,) = cluster.faults(job)
+    assert fault["fault"] == "hang" and "plain.hang_seconds" in str(fault["evidence"])
+    assert sum("summed 3" in line for line in lines(cluster, job)) == 3
+
+
+def test_a_hang_of_all_begins_anew_once(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("sums.py", "5", "all-sleep", plain="hang_seconds = 4")
+    ended = cluster.wait_end(job)
+    assert ended["recoveries"] == 1, cluster.report("once", job)
+    assert not any("time 2" in line for line in lines(cluster, job))
+
+
+def test_a_stopped_script(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("sums.py", "60")
+    wait_lines(cluster, job, "init", 3)
+    os.kill(script_of(cluster, job, 2).pid, signal.SIGSTOP)
+    cluster.wait_end(job)
+    assert [fault["fault"] for fault in cluster.faults(job)] == ["hang"]
+
+
+def test_a_script_that_fails_everywhere_ends_the_job(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    job = submit("sums.py", "5", "raises")
+    ended = cluster.wait_end(job, "failed")
+    assert "ended with exit status 1 on every rank" in ended["reason"]
+    assert ended["reason"].endswith("ValueError: there is no such data set")
+    assert ended["recoveries"] == 0, cluster.report("restarted", job)
+
+
+def test_a_script_that_fails_on_one_rank_again_and_again_ends_the_job(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    job = submit("sums.py", "5", "one-raises")
+    ended = cluster.wait_end(job, "failed")
+    assert "3 times in a row (rank 0, " in ended["reason"]
+    assert ended["reason"].endswith("ValueError: rank 0 has no room")
+
+
+def test_who_leaves_early_is_named(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("sums.py", "500", "one-leaves")
+    ended = cluster.wait_end(job, "failed")
+    why = "rank 1 had exited with status 0 before the others were done"
+    assert ended["reason"].startswith(why)
+    assert ended["recoveries"] == 2, cluster.report("the third failure ends it where it is", job)
+    assert all(why in str(fault["evidence"]) for fault in cluster.faults(job))
+
+
+def test_it_is_paused_and_cancelled(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("sums.py", "10000")
+    wait_lines(cluster, job, "init", 3)
+    cluster.command("pause", job)
+    cluster.wait_for("a pause", lambda: cluster.status(job)["state"] == "paused" or None)
+    cluster.wait_for("no script", lambda: not scripts(job) or None)
+    cluster.command("resume", job)
+    wait_lines(cluster, job, "time 1", 3)
+    cluster.command("cancel", job)
+    cluster.wait_end(job, "cancelled")
+    cluster.wait_for("no script", lambda: not scripts(job) or None)
+
+
+def test_alone(cluster: Cluster, submit: Callable[..., str]) -> None:
+    job = submit("sums.py", "5", members=1)
+    cluster.wait_end(job)
+    assert "[0] summed 1" in lines(cluster, job)
+
+
+def test_what_is_replaced_in_arguments(cluster: Cluster, submit: Callable[..., str]) -> None:
+    """And what ``init`` does alone; as docs/plain.md says."""
+    words = (
+        "$MLX_RANK",
+        "${MLX_WORLD_SIZE}",
+        "$HOME",
+        "$$",
+        "$$HOME",
+        "$NOT_THERE",
+        "cost $5",
+        "$",
+    )
+    job = submit("arguments.py", *words, "x-$ELASTICD_RESTARTS.txt", members=1)
+    cluster.wait_end(job)
+    said = lines(cluster, job)
+    (home,) = [line.removeprefix("[0] home ") for line in said if line.startswith("[0] home ")]
+    given = ["0", "1", home, "$", "$HOME", "$NOT_THERE", "cost $5", "$", "x-0.txt"]
+    assert f"[0] given {given}" in said
+    assert "[0] init {}: 1" in said and "[0] init {'backend': 'ring'}: 1" in said
+    raised = [line for line in said if line.startswith("[0] init {'strict': True")]
+    assert len(raised) == 2 and not any(line.endswith(": 1") for line in raised)
+
+
+@pytest.mark.deep
+@pytest.mark.alone  # while ranks wait MLX's ring keeps both cores busy, and others starve it
+def test_mlx_lm_lora_unchanged(cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    folder = tmp_path / "tune"
+    tinylm.write_job(folder, tinylm.LORA)
+    (folder / "lora.py").write_text("from mlx_lm.lora import main\n\nmain()\n")
+    (folder / "job.toml").write_text(
+        '[job]\nname = "plain"\nmode = "plain"\nentrypoint = "lora.py"\n'
+        'args = ["-c", "lora.yaml", "--iters", "12", "--adapter-path", "$ELASTICD_OUTPUT_DIR"]\n'
+        "[world]\nmax = 2\n"
+    )
+    job = str(cluster.client.submit(*prepare(folder / "job.toml", [])))
+    cluster.wait_end(job)
+    cluster.command("outputs", job, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "adapters.safetensors").stat().st_size > 0

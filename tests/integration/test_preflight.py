@@ -1,0 +1,75 @@
+"""What is looked at before a job runs, on real daemons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from elasticd.client.client import Client
+from elasticd.core.words.requests import RunPreflight
+from elasticd.preflight.nodes import NODE_CHECKS
+from tests.integration.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+
+def of(report: dict[str, Any], check: str) -> dict[str, str]:
+    return {each["where"]: each["verdict"] for each in report["checks"] if each["check"] == check}
+
+
+def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
+        one, two = cluster.nodes
+        both = {f"{one} > {two}", f"{two} > {one}"}
+
+        def report(*words: str | Path) -> dict[str, Any]:
+            done = cluster.run(*words, "--json", "--home", cluster.home / one)
+            return cast(dict[str, Any], json.loads(done.stdout))
+
+        # The machine may be short of disk or memory, and its links slow: only what is asked counts.
+        found = report("preflight")
+        assert of(found, "answers") == {one: "pass", two: "pass"}
+        assert of(found, "mlx") == of(found, "elasticd") == {one: "pass", two: "pass"}
+        named = {"answers", "link", *(check.name for check in NODE_CHECKS)}
+        assert {each["check"] for each in found["checks"]} == named
+        links = [each["value"] for each in found["checks"] if each["check"] == "link"]
+        assert of(found, "link").keys() == both and all(" MB/s, " in each for each in links)
+        again = report("preflight", "--last")
+        assert again["checks"] == found["checks"] and again["age_seconds"] > found["age_seconds"]
+
+        wanting = tmp_path / "wanting"
+        wanting.mkdir()
+        (wanting / "train.py").write_text("import elasticd, nowhere_to_be_found\n")
+        (wanting / "job.toml").write_text(
+            '[job]\nname = "wanting"\nentrypoint = "train.py"\n[batch]\nglobal = 8\nmicro = 1\n'
+            "[train]\nsteps = 5\n[world]\nmin = 2\n"
+        )
+        found = report("preflight", wanting)
+        assert of(found, "packages") == {one: "fail", two: "fail"}
+        assert "nowhere_to_be_found" in json.dumps(found) and "fail" in of(found, "world").values()
+        (wanting / "train.py").write_text("import elasticd\n")
+        found = report("preflight", wanting / "job.toml")
+        assert of(found, "packages") == of(found, "interpreter") == {one: "pass", two: "pass"}
+        assert "fail" not in of(found, "world").values()
+
+        job = cluster.submit("high.py", train__steps=1000)
+        cluster.wait_step(job, 2)
+        text = cluster.command("check-network")
+        assert f"not measured: {job} runs there" in text and "--busy" in text
+        busy = report("check-network", "--busy")
+        assert of(busy, "link").keys() == both and "not measured" not in json.dumps(busy)
+
+        # Whoever hangs up ends it: what was measured so far is not kept.
+        with Client(cluster.home / one).open(RunPreflight(only="links", busy=True)) as asked:
+            assert asked.answer()["doing"].startswith("asking")
+        cluster.kill_node(two)
+        cluster.wait_for("it is away", lambda: cluster.view()["members"] == [one])
+        assert report("check-network", "--last")["checks"] == busy["checks"]
+        away = report("check-network", "--busy")
+        assert of(away, "answers") == {one: "pass", two: "warn"} and of(away, "link") == {}

@@ -1,0 +1,181 @@
+"""What ``elasticctl doctor --bundle`` packs, and what stays."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli import health
+from elasticd.cli.bundle import MOST_LOG_BYTES, write_bundle
+from elasticd.cli.mac import choosing
+from elasticd.cli.mac.probe import MacProbe
+from elasticd.cli.mac.running import TrialResult
+from elasticd.errors import OperationError
+from elasticd.preflight.finding import ProbeFinding, failed, passed
+from elasticd.shell.storage.health import examine
+
+Ctl = Callable[..., tuple[int, str, str]]
+
+SECRETS = ("opens-the-page-3xk", "wandb-9f8e7d6c", "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49", "a" * 40)
+
+
+def packed(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as file:
+        found = {}
+        for each in file:
+            content = file.extractfile(each)
+            assert content is not None
+            found[each.name] = content.read()
+        return found
+
+
+@pytest.fixture
+def lived(tmp_path: Path) -> Path:
+    """A home with secrets, and logs that have them."""
+    home = tmp_path / "home"
+    (home / "cluster").mkdir(parents=True)
+    home.chmod(0o700)
+    (home / "dashboard.token").write_text(SECRETS[0])
+    (home / "secrets.env").write_text(f"# mine\nWANDB={SECRETS[1]}\nSHORT=a\n")
+    (home / "cluster" / "node.key").write_text(
+        f"-----BEGIN PRIVATE KEY-----\n{SECRETS[2]}\n-----END PRIVATE KEY-----\n"
+    )
+    (home / "cluster" / "member.json").write_text(json.dumps({"name": "n", "secret": SECRETS[3]}))
+    (home / "elasticd.toml").write_text('node_id = "n"\n')
+    (home / "logs" / "a-1").mkdir(parents=True)
+    (home / "logs" / "a-1" / "rank.log").write_text("printed by a script")
+    failed = 'timestamp=T event=event kind=job_failed reason="failed: printed by a script"'
+    log = "first\n" + "x" * MOST_LOG_BYTES + f"\n{failed}\na daemon said {' and '.join(SECRETS)}\n"
+    (home / "daemon.log").write_text(log)
+    return home
+
+
+def test_a_bundle_has_logs_and_versions_and_no_secret(
+    ctl: Ctl, lived: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "found.tar.gz"
+    _, out, _ = ctl("doctor", "--home", lived, "--bundle", path)
+    assert f"{path}: look into it" in out
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = packed(path)
+    assert set(found) == {"doctor.json", "versions.json", "home-0/files.txt", "home-0/daemon.log"}
+    everything = b"".join(found.values())
+    assert not [each for each in SECRETS if each.encode() in everything]
+    assert b"printed by a script" not in everything
+    log = found["home-0/daemon.log"]
+    assert b"first" not in log and log.endswith(b"and [secret]\n")
+    assert json.loads(found["versions.json"])["mlx"] != "-"
+    assert json.loads(found["doctor.json"])["homes"][0]["home"] == str(lived)
+    assert b"logs/ " in found["home-0/files.txt"]
+
+
+def test_nothing_is_written_over(ctl: Ctl, lived: Path, tmp_path: Path) -> None:
+    path = tmp_path / "found.tar.gz"
+    path.write_text("mine")
+    code, _, err = ctl("doctor", "--home", lived, "--bundle", path)
+    assert code == 2 and "is there already" in err and path.read_text() == "mine"
+    code, _, err = ctl("doctor", "--home", lived, "--bundle", tmp_path / "gone" / "b.tar.gz")
+    assert code == 2 and "there is no folder" in err
+
+
+@pytest.mark.parametrize(
+    "secret", ['zq"QUOTED\\SEC', "pass-wört-é", "it's-\"both", "tab\tbed-secret"]
+)
+def test_a_secret_is_blotted_out_however_it_is_written(secret: str, tmp_path: Path) -> None:
+    (tmp_path / "secrets.env").write_text(f"KEY={secret}\n")
+    written = [secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)]
+    written += [json.dumps(each) for each in written]
+    (tmp_path / "daemon.log").write_text("".join(f"said {each} here\n" for each in written))
+    write_bundle(tmp_path / "b.tar.gz", [tmp_path], {"said": secret})
+    found = packed(tmp_path / "b.tar.gz")
+    lines = found["home-0/daemon.log"].decode().splitlines()
+    shown = [line.translate({ord("\\"): None}).replace("'", '"') for line in lines]
+    assert {line.replace('"', "") for line in shown} == {"said [secret] here"}
+    assert json.loads(found["doctor.json"]) == {"said": "[secret]"}
+
+
+def test_a_full_disk_leaves_no_part_of_a_bundle(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(OperationError, match=r"b\.tar\.gz: "):
+            write_bundle(tmp_path / "b.tar.gz", [], {"said": "x"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert list(tmp_path.iterdir()) == []
+    write_bundle(tmp_path / "b.tar.gz", [], {"said": "x"})
+    assert [each.name for each in tmp_path.iterdir()] == ["b.tar.gz"]
+
+
+def test_a_bundle_without_a_name_is_refused(ctl: Ctl, tmp_path: Path) -> None:
+    code, _, err = ctl("doctor", "--home", tmp_path, "--bundle", "")
+    assert code == 2 and "--bundle: names no file" in err
+    code, _, err = ctl("doctor", "--mac", "--only", "", "--home", tmp_path)
+    assert code == 2 and "--only '': there is no such probe; there are " in err
+
+
+@pytest.mark.parametrize(("mode", "wrong"), [(0o755, 0), (0o644, 1), (None, 1)])
+def test_a_notify_command_that_cannot_run_is_found(
+    mode: int | None, wrong: int, tmp_path: Path
+) -> None:
+    home, program = tmp_path / "home", tmp_path / "tell-pass-w0rd"
+    home.mkdir(0o700)
+    if mode is not None:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    (home / "elasticd.toml").write_text(
+        f'node_id = "n"\n[notify]\njob_failed = ["{program}"]\nparked = "https://a.invalid/"\n'
+    )
+    found = [f for f in examine(home, running=True, start="x") if "[notify]" in f.cause]
+    assert len(found) == wrong
+    for each in found:
+        assert each.wrong and "job_failed" in each.cause and "notify --test" in each.cure
+        assert "w0rd" not in f"{each.cause}{each.cure}"
+
+
+def fakes(monkeypatch: pytest.MonkeyPatch, **findings: ProbeFinding) -> None:
+    """Probes that find this, without a process."""
+    probes = tuple(MacProbe(name, "tried", lambda folder: passed(""), 1.0, "") for name in findings)
+    monkeypatch.setattr(choosing, "PROBES", probes)
+    monkeypatch.setattr(
+        health, "run_probe", lambda probe, disk: TrialResult(probe, findings[probe.name])
+    )
+
+
+def test_the_first_day_on_a_mac_ends_in_a_table_and_a_bundle(
+    ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes(monkeypatch, flush=passed("idle 17 ms"), ring=failed("rank 1 hangs", "See the firewall"))
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = ctl("doctor", "--mac", "--home", tmp_path / "none")
+    (bundle,) = tmp_path.glob("elasticd-doctor-*.tar.gz")
+    assert code == 1 and out == (
+        "pass  flush: tried\nfail  ring: tried\n\n"
+        "PROBE  RESULT  VALUE\nflush  pass    idle 17 ms\nring   fail    rank 1 hangs\n\n"
+        f"fail  ring: See the firewall.\n{bundle.name}: look into it, and send it with your"
+        " question\n"
+    )
+    told = json.loads(packed(bundle)["doctor.json"])
+    assert told["wrong"] == 1 and told["probes"][1]["cure"] == "See the firewall"
+
+
+def test_one_probe_alone(ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes(monkeypatch, flush=passed("idle 17 ms"), ring=failed("rank 1 hangs", "See"))
+    home, path = tmp_path / "none", tmp_path / "b.tar.gz"
+    here = ("--home", home, "--bundle", path)
+    code, out, _ = ctl("doctor", "--mac", "--only", "flush", "--json", *here)
+    told = json.loads(out)
+    assert code == 0 and [each["name"] for each in told["probes"]] == ["flush"]
+    assert told["bundle"] == str(path)
+    code, _, err = ctl("doctor", "--mac", "--only", "flsh", "--home", home)
+    assert code == 2 and "--only flsh: there is no such probe; there are flush, ring" in err
+    code, _, err = ctl("doctor", "--only", "flush", "--home", home)
+    assert code == 2 and "say --mac" in err

@@ -1,0 +1,28 @@
+"""What ``status`` shows of a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.jobs.status import job_status
+from elasticd.core.words.records import JobRecord
+from elasticd.settings.job import JobSpec
+from elasticd.types import JobId
+
+
+def test_a_plain_job_shows_no_steps_that_are_not_its_scripts() -> None:
+    spec = JobSpec.from_dict({"job": {"name": "p", "entrypoint": "p.py", "mode": "plain"}})
+    record = JobRecord(JobId("p-1-abcd"), 1, spec.to_dict(), "digest", "running")
+    rank = {"rank": 0, "step": 33, "grains": 1, "seconds": {"compute": 0.1}, "peak_bytes": 9}
+    summary = {"step": 33, "loss": 0.0, "steps_per_second": 2.0, "ranks": [rank]}
+    summary |= {"bytes_per_step": 64, "restarts": 2, "script_seconds": 7.5}
+    shown = job_status(record, {**summary, "generation": 4, "recoveries": 1})
+    assert (shown["mode"], shown["step"], shown["steps"]) == ("plain", 0, 0)
+    assert shown["loss"] is shown["exact"] is shown["digest"] is None
+    assert shown["ranks"] == [{"rank": 0, "step": 0, "grains": 0, "seconds": {}, "peak_bytes": 0}]
+    assert (shown["bytes_per_step"], shown["restarts"], shown["script_seconds"]) == (0, 2, 7.5)
+    assert "script" in job_status(replace(record, intent=1), summary)["reason"]
+    ended = replace(record, state="finished", account={"restarts": 3})
+    over = job_status(ended, summary)
+    assert (over["restarts"], over["script_seconds"]) == (3, 0.0)
+    assert (shown["generation"], shown["recoveries"]) == (4, 1)

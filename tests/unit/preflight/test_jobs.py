@@ -1,0 +1,154 @@
+"""What a job needs of nodes, judged: each check fails for its reason, and says its cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elasticd.preflight.jobs import JOB_CHECKS, judged_job, judged_world, least_bytes
+from elasticd.preflight.needs import JobNeeds, JobSeen, NamedPath, NeedsMet, PathFacts
+from elasticd.preflight.nodes import CheckResult
+from elasticd.types import NodeId
+
+DATA = PathFacts("folder", 3, 3_000_000, "aa")
+WELL = NeedsMet(
+    python="3.12.4",
+    mlx="0.32.4",
+    paths=(DATA, PathFacts("file", 1, 10, "bb")),
+    memory_bytes=64 << 30,
+    available_bytes=60 << 30,
+    free_bytes=100 << 30,
+)
+NEEDS = JobNeeds(
+    name="lm",
+    least=2,
+    archive_bytes=1 << 20,
+    modules=("elasticd", "tokens"),
+    passed=("TOKEN",),
+    paths=(
+        NamedPath("recipe.config.data", "/data", read=True),
+        NamedPath("job.env WHERE", "/secret/place", secret=True),
+    ),
+)
+FULL = replace(NEEDS, model="/m/base", tuned="full", moments=2, replicas=3)
+LORA = replace(FULL, tuned="lora")
+
+
+def seen(*facts: NeedsMet) -> list[JobSeen]:
+    return [JobSeen(NodeId(f"mac-{at}"), each) for at, each in enumerate(facts)]
+
+
+def at(found: Sequence[CheckResult], check: str, where: str) -> list[CheckResult]:
+    return [each for each in found if (each.check, each.where) == (check, where)]
+
+
+def test_where_all_is_there_every_check_passes() -> None:
+    found = [*judged_job(NEEDS, seen(WELL, WELL, WELL))]
+    assert [each for each in found if each.verdict != "pass" or each.cure] == []
+    assert {each.check for each in found} == {"role", *(check.name for check in JOB_CHECKS)}
+
+
+GONE = PathFacts()
+OTHER = PathFacts("file", 1, 10, "zz")
+FILE = WELL.paths[1]
+BIG = {"model_bytes": 20 << 30}
+EARLIER = replace(NEEDS, state_bytes=70 << 30, state_of="lm-1-aaaa", replicas=1, keep=1)
+ODD: list[tuple[str, JobNeeds, dict[str, Any], str, str, str]] = [
+    ("interpreter", NEEDS, {"python": "", "error": "no such file"}, "fail", "no such file", "path"),
+    ("interpreter", NEEDS, {"mlx": ""}, "fail", "MLX not installed", "pip install mlx"),
+    ("interpreter", NEEDS, {"mlx": "0.33.0"}, "fail", "most have Python 3.12, MLX 0.32.4", "same"),
+    ("packages", NEEDS, {"missing": ("tokens",)}, "fail", "doesn't find tokens", "that bring tok"),
+    ("variables", NEEDS, {"lacks": "no variable TOKEN"}, "fail", "TOKEN", "secrets.env"),
+    ("model", FULL, BIG, "fail", "80.0 GiB at least (weights, gradients and 2", "drain mac-1"),
+    ("model", LORA, {"model_bytes": 50 << 30}, "warn", "little is left", "quantised"),
+    ("model", LORA, BIG | {"available_bytes": 9 << 30}, "warn", "9.0 GiB are free", "End there"),
+    ("model", LORA, {"model_error": "not in the cache"}, "fail", "cache", "Put the model there"),
+    ("model", EARLIER, {"memory_bytes": 1 << 30}, "fail", "that lm-1-aaaa stored", "Train less"),
+    ("room", NEEDS, {"free_bytes": 1 << 20}, "fail", "whose size is not known", "elasticctl disk"),
+    ("room", NEEDS, {"free_bytes": 1 << 30}, "warn", "1.0 GiB free", "elasticctl disk"),
+    ("data", NEEDS, {"paths": (GONE, FILE)}, "fail", "/data: not there", "Put the same"),
+    ("data", NEEDS, {"paths": (OTHER, FILE)}, "fail", "not what most have", "Copy it there"),
+    ("data", NEEDS, {"paths": (DATA, GONE)}, "fail", "job.env WHERE: not there", "Put the same"),
+    ("data", NEEDS, {"paths": (DATA, OTHER)}, "warn", "job.env WHERE: 10 bytes, not", "only write"),
+    ("data", NEEDS, {"paths": (PathFacts(error="denied"),)}, "fail", "/data: denied", "account"),
+]
+
+
+@pytest.mark.parametrize(("check", "needs", "odd", "verdict", "value", "cure"), ODD)
+def test_what_a_node_lacks_is_said_with_the_cure(
+    check: str, needs: JobNeeds, odd: dict[str, Any], verdict: str, value: str, cure: str
+) -> None:
+    roomy = replace(WELL, memory_bytes=640 << 30) if needs is EARLIER else WELL
+    roomy = replace(roomy, available_bytes=roomy.memory_bytes)
+    found = [*judged_job(needs, seen(roomy, replace(WELL, **odd), roomy))]
+    (one,) = [each for each in at(found, check, "mac-1") if each.verdict != "pass"]
+    assert (one.verdict, value in one.value, cure in one.cure) == (verdict, True, True), one
+    assert {each.verdict for each in at(found, check, "mac-0")} == {"pass"}
+    assert "/secret/place" not in repr(found)
+
+
+def test_every_check_has_such_a_case() -> None:
+    assert {check for check, *_ in ODD} == {check.name for check in JOB_CHECKS}
+
+
+def test_a_path_that_is_nowhere_may_be_the_scripts_to_make() -> None:
+    nowhere = replace(WELL, paths=(DATA, GONE))
+    found = at([*judged_job(NEEDS, seen(nowhere, nowhere))], "data", "mac-0")
+    assert [each.verdict for each in found] == ["pass", "warn"] and "makes it" in found[1].cure
+
+
+def test_of_full_fine_tuning_only_the_trained_layers_count() -> None:
+    facts = replace(WELL, model_bytes=8 << 30, model_layers=32)
+    assert least_bytes(replace(FULL, layers=8), facts)[0] == 14 << 30
+    assert least_bytes(replace(FULL, layers=-1), facts)[0] == 32 << 30
+    assert least_bytes(replace(FULL, layers=8), replace(facts, model_layers=0))[0] == 8 << 30
+    assert least_bytes(NEEDS, WELL)[0] == 0
+
+
+def test_checkpoints_take_their_share_of_each_disk() -> None:
+    needs = replace(NEEDS, archive_bytes=0, state_bytes=30 << 30, keep=2, replicas=1)
+    (found,) = at([*judged_job(needs, seen(WELL, WELL, WELL))], "room", "mac-0")
+    assert found.value == "30.0 GiB of 100.0 GiB free"
+    (alone,) = at([*judged_job(needs, seen(WELL))], "room", "mac-0")
+    assert alone.value == "90.0 GiB of 100.0 GiB free"
+
+
+def test_nodes_that_do_not_train_need_less() -> None:
+    bare = NeedsMet(free_bytes=1)
+    nodes = [
+        *seen(WELL),
+        JobSeen(NodeId("store"), bare, "store"),
+        JobSeen(NodeId("vote"), bare, "witness"),
+        JobSeen(NodeId("out"), bare, draining=True),
+    ]
+    found = [*judged_job(NEEDS, nodes)]
+    of = {node: {e.check for e in found if e.where == node} for node in ("store", "vote", "out")}
+    assert of == {"store": {"role", "room"}, "vote": {"role"}, "out": {"role"}}
+    (drained,) = at(found, "role", "out")
+    assert drained.verdict == "warn" and drained.cure == "elasticctl undrain out"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "least", "replicas", "verdicts", "value"),
+    [
+        ((), 2, 1, ["pass"], "3 nodes can train, world.min is 2"),
+        (("mac-1", "mac-2"), 2, 1, ["fail"], "1 node can train, world.min is 2 (without mac-1, ma"),
+        ((), 4, 1, ["fail"], "3 nodes can train, world.min is 4"),
+        ((), 1, 4, ["pass", "warn"], "3 nodes can train"),
+    ],
+)
+def test_enough_nodes_without_a_failed_check(
+    wrong: tuple[str, ...], least: int, replicas: int, verdicts: list[str], value: str
+) -> None:
+    needs = replace(NEEDS, least=least, replicas=replicas)
+    bad = {NodeId(each) for each in wrong}
+    found = [*judged_world(needs, seen(WELL, WELL, WELL), bad)]
+    assert [each.verdict for each in found] == verdicts and found[0].value.startswith(value)
+    assert all(each.cure for each in found if each.verdict != "pass")
+
+
+def test_needs_are_kept_by_their_hash_as_every_request_is() -> None:
+    assert hash(replace(NEEDS, env={"PATH": "/bin"})) == hash(replace(NEEDS, env={"PATH": "/"}))

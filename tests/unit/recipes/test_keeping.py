@@ -1,0 +1,165 @@
+"""A plain job's own files go to the output folder and come back, whole and of one moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from elasticd.recipes.keeping import Keeper, Keeping
+from elasticd.recipes.kept import FILES, FOLDER
+
+
+class Node:
+    def __init__(self, folder: Path, last: int = 3) -> None:
+        self.work, self.output, self._last = folder / "work", folder / "output", last
+        self.work.mkdir(parents=True)
+        self.output.mkdir()
+
+    def keeper(self) -> Keeper:
+        return Keeper(self.work, self.output, ("ckpt/*.npz", "best/**/*.npz"), self._last)
+
+    def writes(self, name: str, text: str, at: int = 0) -> None:
+        path = self.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if at:
+            os.utime(path, ns=(at, at))
+
+    def has(self) -> dict[str, str]:
+        found = (path for path in self.work.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.work)): path.read_text() for path in found}
+
+    @property
+    def blobs(self) -> list[Path]:
+        return sorted((self.output / FOLDER / FILES).iterdir())
+
+
+def copied(source: Node, folder: Path) -> Node:
+    """Another node, to which the output folder has come."""
+    node = Node(folder)
+    shutil.copytree(source.output, node.output, dirs_exist_ok=True)
+    return node
+
+
+def test_files_come_back_on_another_node_with_their_times(tmp_path: Path) -> None:
+    first = Node(tmp_path / "a")
+    keeper = first.keeper()
+    assert keeper.restore() == []
+    first.writes("ckpt/1.npz", "one", at=5_000)
+    first.writes("best/x/y.npz", "best", at=4_000)
+    first.writes("ckpt/notes.txt", "not asked for")
+    assert keeper.look() is False, "it may still be written"
+    assert keeper.look() is True
+    assert keeper.look() is False, "nothing is new"
+    second = copied(first, tmp_path / "b")
+    assert second.keeper().restore() == ["best/x/y.npz", "ckpt/1.npz"]
+    assert second.has() == {"ckpt/1.npz": "one", "best/x/y.npz": "best"}
+    assert (second.work / "ckpt/1.npz").stat().st_mtime_ns == 5_000
+
+
+def test_a_file_that_is_being_written_is_kept_once_it_rests(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    keeper = node.keeper()
+    for part in ("o", "on", "one"):
+        node.writes("ckpt/1.npz", part)
+        assert keeper.look() is False
+    assert keeper.look() is True and [b.read_text() for b in node.blobs] == ["one"]
+    node.writes("ckpt/1.npz", "once more")
+    assert keeper.look(ended=True) is True, "who wrote it has ended"
+
+
+def test_the_newest_are_kept_and_no_others(tmp_path: Path) -> None:
+    node = Node(tmp_path / "a")
+    keeper = node.keeper()
+    for step in range(1, 9):
+        node.writes(f"ckpt/{step}.npz", str(step), at=step * 1000)
+        keeper.look(ended=True)
+    assert len(node.blobs) == 4, "those of the newest index, and of the one before"
+    assert len(list((node.output / FOLDER).glob("*.json"))) == 2
+    other = copied(node, tmp_path / "b")
+    other.keeper().restore()
+    assert sorted(other.has().values()) == ["6", "7", "8"]
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged", "no index"])
+def test_of_a_copy_that_came_half_the_moment_before_is_taken(tmp_path: Path, harm: str) -> None:
+    node = Node(tmp_path / "a")
+    keeper = node.keeper()
+    for text in ("old", "new"):  # under one name
+        node.writes("ckpt/latest.npz", text)
+        keeper.look(ended=True)
+    other = copied(node, tmp_path / "b")
+    newest = max((other.output / FOLDER).glob("*.json"))
+    row = json.loads(newest.read_text())["files"]["ckpt/latest.npz"]
+    blob = other.output / FOLDER / FILES / row["blob"]
+    if harm == "gone":
+        blob.unlink()
+    elif harm == "damaged":
+        blob.write_text("neW")
+    else:
+        newest.write_text("{")
+    assert other.keeper().restore() == ["ckpt/latest.npz"]
+    assert other.has() == {"ckpt/latest.npz": "old"}
+
+
+def test_an_index_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.writes("ckpt/1.npz", "one")
+    node.keeper().look(ended=True)
+    (index,) = (node.output / FOLDER).glob("*.json")
+    text = index.read_text()
+    for name, blob in (("../out.npz", ""), ("/tmp/out.npz", ""), ("ckpt/1.npz", "../../x")):
+        files = json.loads(text)["files"]
+        row = files.pop("ckpt/1.npz")
+        index.write_text(json.dumps({"files": {name: {**row, "blob": blob or row["blob"]}}}))
+        assert node.keeper().restore() == []
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    node = Node(tmp_path / "a")
+    outside = tmp_path / "secret.npz"
+    outside.write_text("secret")
+    (node.work / "ckpt").mkdir()
+    (node.work / "ckpt" / "1.npz").symlink_to(outside)
+    (node.work / "best").symlink_to(tmp_path)
+    assert node.keeper().look(ended=True) is False
+
+
+def test_who_was_rank_0_before_counts_on_from_the_newest(tmp_path: Path) -> None:
+    first = Node(tmp_path / "a")
+    first.writes("ckpt/1.npz", "one")
+    first.keeper().look(ended=True)
+    second = copied(first, tmp_path / "b")
+    second.keeper().restore()
+    second.writes("ckpt/1.npz", "two")
+    second.keeper().look(ended=True)
+    shutil.copytree(second.output, first.output, dirs_exist_ok=True)
+    first.keeper().restore()
+    assert first.has() == {"ckpt/1.npz": "two"}
+
+
+def test_what_a_script_leaves_at_its_end_is_kept(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    said: list[str] = []
+    keeping = Keeping(node.keeper(), said.append)
+    node.writes("ckpt/1.npz", "last")
+    while not keeping.ended():
+        pass
+    keeping.close()
+    assert [blob.read_text() for blob in node.blobs] == ["last"] and said == []
+
+
+def test_a_disk_that_refuses_is_told_of_once(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.writes("ckpt/1.npz", "last")
+    (node.output / FOLDER).write_text("in the way")
+    said: list[str] = []
+    keeping = Keeping(node.keeper(), said.append)
+    while not keeping.ended():
+        pass
+    keeping.close()
+    assert len(said) == 1 and "plain.keep" in said[0]

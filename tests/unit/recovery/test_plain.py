@@ -1,0 +1,262 @@
+"""What becomes of a plain job's script."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elasticd.recovery.plain import (
+    GRACE_ROUNDS,
+    SAME_FAILURES,
+    SETTLE_SECONDS,
+    Again,
+    Begin,
+    Finish,
+    GiveUp,
+    GoOn,
+    Limits,
+    NotYet,
+    ScriptHistory,
+    ScriptWord,
+    decide,
+)
+
+LIMITS = Limits(restarts=8, steady_seconds=600.0)
+FIRST, SECOND = (1, "a", "x"), (2, "a", "y")
+MEMBERS = ("a", "b", "c")
+RUNS = ScriptHistory(begun=1, ring=FIRST, members=MEMBERS)
+
+
+def words(
+    world: Any = FIRST, members: tuple[str, ...] = MEMBERS, **all_say: Any
+) -> list[ScriptWord]:
+    return [
+        ScriptWord(world, rank, members, 20_000 + rank, entered_seconds=0.0, **all_say)
+        for rank in range(len(members))
+    ]
+
+
+def running(world: Any = FIRST) -> list[ScriptWord]:
+    return words(world, ring=FIRST, state="running")
+
+
+def failed(word: ScriptWord, text: str = "ValueError: no", **more: Any) -> ScriptWord:
+    fields = {"state": "failed", "failed_in": FIRST, "status": 1, "text": text, **more}
+    return replace(word, **fields)
+
+
+def test_it_begins_when_all_are_there() -> None:
+    told = words()
+    assert decide(told[:2], ScriptHistory(), LIMITS)[0] == NotYet()
+    order, history = decide(told, ScriptHistory(), LIMITS)
+    assert order == Begin(FIRST, (20_000, 20_001, 20_002), restarts=0)
+    assert history == RUNS
+
+
+def test_it_does_not_begin_where_a_rank_has_no_port() -> None:
+    told = words()
+    assert decide([replace(told[0], port=0), *told[1:]], ScriptHistory(), LIMITS)[0] == NotYet()
+    (alone,) = words(members=("a",))
+    order, _ = decide([replace(alone, port=0)], ScriptHistory(), LIMITS)
+    assert isinstance(order, Begin), "there is no ring of one"
+
+
+def test_words_of_an_older_world_count_for_nothing() -> None:
+    old = words(FIRST, ("a", "b", "c", "d"))[3]
+    told = running(SECOND)
+    assert decide([*told[:2], running()[2]], RUNS, LIMITS)[0] == NotYet()
+    assert decide([old, *told], RUNS, LIMITS)[0] == GoOn(SECOND), "a lost rank's"
+
+
+def test_it_goes_on_in_a_new_world_of_the_same_members() -> None:
+    assert decide(running(SECOND), RUNS, LIMITS) == (GoOn(SECOND), RUNS)
+
+
+def test_it_begins_anew_where_members_changed() -> None:
+    grown = words(SECOND, (*MEMBERS, "d"))
+    told = [replace(word, ring=FIRST, state="running") for word in grown[:3]] + grown[3:]
+    order, history = decide(told, RUNS, LIMITS)
+    assert isinstance(order, Begin) and order.restarts == 1
+    assert (history.begun, history.ring, history.members) == (2, SECOND, (*MEMBERS, "d"))
+    assert history.failures == 0
+
+
+def test_a_world_that_shrank_waits_for_a_moment() -> None:
+    told = words(SECOND, MEMBERS[:2])
+    assert decide(told, RUNS, LIMITS)[0] == NotYet()
+    later = [replace(word, entered_seconds=SETTLE_SECONDS) for word in told]
+    assert isinstance(decide(later, RUNS, LIMITS)[0], Begin)
+
+
+def test_it_has_ended_everywhere() -> None:
+    done = [replace(word, state="done") for word in running()]
+    assert decide([*done[:2], running()[2]], RUNS, LIMITS)[0] == GoOn(FIRST)
+    assert decide(done, RUNS, LIMITS)[0] == Finish()
+
+
+def test_what_fails_on_every_rank_alike_ends_the_job() -> None:
+    told = [failed(word, "Traceback …\nValueError: no data") for word in running()]
+    order, _ = decide(told, RUNS, LIMITS)
+    assert isinstance(order, GiveUp)
+    assert order.reason == (
+        "the script ended with exit status 1 on every rank (rank 0, a):\n"
+        "Traceback …\nValueError: no data"
+    )
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_rank_that_fails_alone_has_all_begin_anew(follows: bool) -> None:
+    """Others that only lost it have failed of nothing."""
+    first, second, third = running()
+    told = [failed(first, "lost", follows=True), failed(second), third]
+    if follows:
+        told[1] = failed(second, "lost", follows=True)
+    history = RUNS
+    for _ in range(GRACE_ROUNDS - 1):
+        order, history = decide(told, history, LIMITS)
+        assert order == NotYet()
+    assert decide(told, history, LIMITS)[0] == Again(FIRST, rank=0 if follows else 1)
+    ended = [told[0], told[1], failed(third, "lost", follows=True)]
+    assert isinstance(decide(ended, RUNS, LIMITS)[0], Again), "all have ended: nothing to wait for"
+
+
+def after(history: ScriptHistory, world: Any, text: str, **more: Any) -> tuple[Any, ScriptHistory]:
+    """Rank 1 had failed in the ring before ``world``."""
+    assert history.ring is not None
+    told = [replace(w, ring=history.ring, state="running") for w in words(world)]
+    told[1] = failed(told[1], text, failed_in=history.ring, **more)
+    return decide(told, history, LIMITS)
+
+
+def test_who_sees_a_failure_of_the_world_before_in_this_one() -> None:
+    """That one has ended because of it: nobody ends this one, too."""
+    first, second, third = running(SECOND)
+    told = [failed(first, "lost", follows=True, failed_in=SECOND), failed(second), third]
+    assert isinstance(decide(told, RUNS, LIMITS)[0], Begin)
+
+
+def test_what_fails_alike_again_and_again_ends_the_job() -> None:
+    history = RUNS
+    for count in range(1, SAME_FAILURES):
+        order, history = after(history, (count + 1, "a", ""), "ValueError: no")
+        assert isinstance(order, Begin) and history.failures == count
+    order, _ = after(history, (9, "a", ""), "ValueError: no")
+    assert isinstance(order, GiveUp)
+    assert "exit status 1 3 times in a row (rank 1, b)" in order.reason
+
+
+def test_the_budget_of_failures_that_differ() -> None:
+    history, world = RUNS, 1
+    for count in range(1, LIMITS.restarts + 1):
+        world += 1
+        order, history = after(history, (world, "a", ""), f"{'E' * count}rror: no")
+        assert isinstance(order, Begin), count
+    order, _ = after(history, (world + 1, "a", ""), "error: at last")
+    assert isinstance(order, GiveUp) and "9 times in a row, at last" in order.reason
+
+
+def test_a_kill_from_outside_is_not_held_against_the_script_so_soon() -> None:
+    history = RUNS
+    for count in range(1, LIMITS.restarts + 1):
+        order, history = after(history, (count + 1, "a", ""), "step 3", status=-9)
+        assert isinstance(order, Begin), count
+
+
+def test_a_script_that_ran_for_long_is_counted_anew() -> None:
+    history = RUNS
+    for count in range(2 * LIMITS.restarts):
+        ran = {"ran_seconds": LIMITS.steady_seconds}
+        order, history = after(history, (count + 2, "a", ""), "ValueError: no", **ran)
+        assert isinstance(order, Begin) and history.failures == 1
+
+
+def test_a_lost_member_is_nobodys_failure() -> None:
+    told = [
+        failed(word, "lost", follows=True, ring=FIRST, entered_seconds=9.0)
+        for word in words(SECOND, MEMBERS[:2])
+    ]
+    order, history = decide(told, RUNS, LIMITS)
+    assert isinstance(order, Begin) and history.failures == 0
+
+
+def test_a_failure_is_counted_once_while_all_wait() -> None:
+    """The world has lost a member besides, and waits for another in its place."""
+    told = [replace(word, ring=FIRST, state="running") for word in words(SECOND, MEMBERS[:2])]
+    told[0] = failed(told[0])
+    order, history = decide(told, RUNS, LIMITS)
+    assert order == NotYet() and history.failures == 1
+    assert decide(told, history, LIMITS) == (order, history)
+
+
+def test_a_failure_on_every_rank_may_tell_of_its_rank() -> None:
+    told = [failed(w, f"RuntimeError: rank {w.rank}, pid {90 + w.rank}") for w in running()]
+    assert isinstance(decide(told, RUNS, LIMITS)[0], GiveUp)
+    told = [failed(w, f"No room on rank {w.rank}") for w in running()]
+    assert isinstance(decide(told, RUNS, LIMITS)[0], GiveUp)
+    told[1] = replace(told[1], status=2)
+    assert isinstance(decide(told, RUNS, LIMITS)[0], Again)
+
+
+@pytest.mark.parametrize("status", [1, -11])
+def test_what_fails_alike_may_differ_in_numbers_and_in_who_else_fails(status: int) -> None:
+    history, order = RUNS, None
+    others: tuple[tuple[int, ...], ...] = ((), (0,), (0, 2))
+    for count, also in enumerate(others, start=1):
+        assert history.ring is not None
+        told = [
+            failed(w, "[ring] connection to a peer was lost", follows=True, failed_in=history.ring)
+            for w in words((count + 1, "a", ""), ring=history.ring)
+        ]
+        for rank in (1, *also):
+            text = f"ValueError: rank {rank}, try {count}" if rank == 1 else f"OSError: {count}"
+            told[rank] = failed(
+                told[rank], text, failed_in=history.ring, follows=False, status=status
+            )
+        order, history = decide(told, history, LIMITS)
+        assert isinstance(order, GiveUp if count == SAME_FAILURES else Begin), count
+    assert isinstance(order, GiveUp) and "3 times in a row (rank 1, b)" in order.reason
+
+
+def test_another_rank_or_another_way_is_not_the_same() -> None:
+    history = RUNS
+    for count in range(1, LIMITS.restarts + 1):
+        order, history = after(history, (count + 1, "a", ""), "no", status=1 + count % 2)
+        assert isinstance(order, Begin) and history.same == 1, count
+
+
+def lost(history: ScriptHistory, world: Any) -> list[ScriptWord]:
+    """Rank 1 has left with 0, which the others have noticed."""
+    assert history.ring is not None
+    return [
+        replace(w, state="done", status=0) if w.rank == 1 else
+        failed(w, "[ring] connection to a peer was lost", follows=True, failed_in=history.ring)
+        for w in words(world, ring=history.ring)
+    ]  # fmt: skip
+
+
+def test_who_leaves_with_0_before_the_others_is_the_cause() -> None:
+    why = "rank 1 had exited with status 0 before the others were done"
+    history = RUNS
+    for count in range(1, SAME_FAILURES):
+        assert history.ring is not None
+        order, _ = decide(lost(history, history.ring), history, LIMITS)
+        assert order == Again(history.ring, rank=0, why=why)
+        order, history = decide(lost(history, (count + 1, "a", "")), history, LIMITS)
+        assert isinstance(order, Begin)
+    assert history.ring is not None
+    order, _ = decide(lost(history, history.ring), history, LIMITS)
+    assert isinstance(order, GiveUp), "in the world in which it failed: no other is formed"
+    assert order.reason.startswith(f"{why}: the script ended with exit status 1 3 times in a row")
+
+
+def test_who_has_lost_a_killed_trainer_has_the_new_world_begin_at_once() -> None:
+    """It is seen only there that the others' scripts ended: that is not its failure."""
+    told = [
+        failed(w, "[ring] connection to a peer was lost", follows=True, failed_in=SECOND)
+        for w in words(SECOND, ring=FIRST)
+    ]
+    told[1] = replace(words(SECOND)[1], state="none")
+    order, history = decide(told, RUNS, LIMITS)
+    assert isinstance(order, Begin) and history.failures == 0

@@ -1,0 +1,46 @@
+"""What a node says of its machine, on Linux and with a Mac's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from elasticd import __version__
+from elasticd.shell.control.ownfacts import PMSET, OwnFacts
+
+
+def own(home: Path, system: str, answers: dict[str, str], asked: list[str]) -> OwnFacts:
+    def ask(command: Sequence[str]) -> str:
+        asked.append(command[0])
+        return answers.get(command[0], "")
+
+    return OwnFacts(home, lambda: "M3", lambda: ["wall"], system, ask)
+
+
+def test_a_linux_machine_is_asked_no_tool_of_macos(tmp_path: Path) -> None:
+    asked: list[str] = []
+    found = own(tmp_path, "linux", {}, asked).begun()()
+    assert asked == [] and (found.elasticd, found.chip) == (__version__, "M3")
+    assert (found.walled, found.power) == (("wall",), {})
+    assert found.free_bytes > 0 and found.memory_bytes > 0 and found.unix > 0 and found.mlx
+
+
+def test_a_macs_settings_are_read(tmp_path: Path) -> None:
+    answers = {
+        PMSET[0]: " sleep   1 (sleep prevented by caffeinate)\n autorestart 0",
+        "/usr/libexec/ApplicationFirewall/socketfilterfw": "Firewall is enabled.\nmore",
+    }
+    found = own(tmp_path, "darwin", answers, []).begun()()
+    assert found.system == "macOS" and found.firewall == "Firewall is enabled."
+    assert (found.power["sleep"], found.power["autorestart"]) == ("1", "0")
+
+
+def test_tools_that_say_nothing_leave_it_open(tmp_path: Path) -> None:
+    found = own(tmp_path, "darwin", {}, []).begun()()
+    assert (found.power, found.firewall) == ({}, "")
+
+
+def test_addresses_that_others_are_told_have_their_masks(tmp_path: Path) -> None:
+    told = ("127.0.0.1:7070", "192.0.2.9:7070")  # the second is of no interface
+    found = OwnFacts(tmp_path, str, list, "linux", told=lambda: told).begun()()
+    assert found.addresses == ("127.0.0.1/8",)

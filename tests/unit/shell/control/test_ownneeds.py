@@ -1,0 +1,118 @@
+"""What a node has of what a job needs: its interpreter, modules, variables, model and data."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from elasticd.preflight.needs import JobNeeds, NamedPath, NeedsMet, PathFacts
+from elasticd.shell.control import ownneeds
+from elasticd.shell.control.ownneeds import OwnNeeds, path_facts
+
+
+def read(home: Path, needs: JobNeeds) -> NeedsMet:
+    return OwnNeeds(home, os.environ).read(needs)
+
+
+def program(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_interpreter_says_what_it_finds(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("raise SystemExit('it was imported')")
+    modules = ("beside", "elasticd", "nowhere")
+    needs = JobNeeds("lm", modules=modules, env={"PYTHONPATH": str(tmp_path)})
+    facts = read(tmp_path, needs)
+    assert facts.python == sys.version.split()[0] and facts.mlx and not facts.error
+    assert facts.missing == ("nowhere",) and facts.memory_bytes and facts.free_bytes
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("echo no >&2; exit 3", "ended with status 3: no"),
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("echo hello", "can't be asked"),
+        ("echo 7", "is no Python"),
+    ],
+)
+def test_an_interpreter_that_is_none(tmp_path: Path, script: str, error: str) -> None:
+    facts = read(tmp_path, JobNeeds("lm", python=program(tmp_path / "python", script)))
+    assert facts.python == "" and error in facts.error
+
+
+def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
+    facts = read(tmp_path, JobNeeds("lm", python=str(tmp_path / "python")))
+    assert facts.python == "" and "can't be started: No such file" in facts.error
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownneeds, "PYTHON_SECONDS", 0.2)
+    python = program(tmp_path / "python", "sleep 1000 & wait")
+    facts = read(tmp_path, JobNeeds("lm", python=python))
+    assert "hangs: it said nothing for 0.2 s" in facts.error
+
+
+def test_variables_that_the_daemon_has_to_have(tmp_path: Path) -> None:
+    needs = JobNeeds("lm", passed=("ELASTICD_TEST_TOKEN",))
+    assert "ELASTICD_TEST_TOKEN" in read(tmp_path, needs).lacks
+    (tmp_path / "secrets.env").write_text("ELASTICD_TEST_TOKEN=a\n")
+    (tmp_path / "secrets.env").chmod(0o600)
+    assert read(tmp_path, needs).lacks == ""
+
+
+def test_a_models_folder_says_how_large_it_is(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    needs = JobNeeds("lm", model=str(model))
+    assert "No such file" in read(tmp_path, needs).model_error
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"num_hidden_layers": 12}))
+    (model / "model-00001.safetensors").write_bytes(b"x" * 100)
+    (model / "other.safetensors").write_bytes(b"x" * 100)
+    facts = read(tmp_path, needs)
+    assert (facts.model_error, facts.model_bytes, facts.model_layers) == ("", 100, 12)
+
+
+def test_a_model_of_the_hub_has_to_be_in_the_cache(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    needs = JobNeeds("lm", model="hub:who/what@main", env={"HF_HUB_CACHE": str(tmp_path)})
+    facts = read(tmp_path, needs)
+    assert facts.model_error == "it isn't in this node's cache of the hub" and facts.python
+
+
+def test_paths_are_alike_if_names_sizes_and_ends_are(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "a.bin").write_bytes(bytes(20_000))
+        (folder / "b.bin").write_bytes(b"b")
+    (two / ".DS_Store").write_bytes(b"of a Mac")
+    facts = path_facts(one, inf)
+    assert (facts.kind, facts.files, facts.bytes) == ("folder", 2, 20_001)
+    assert path_facts(two, inf) == facts
+    (two / "sub" / "a.bin").write_bytes(bytes(19_999) + b"x")
+    assert path_facts(two, inf).digest != facts.digest
+    (two / "sub" / "a.bin").write_bytes(bytes(20_000))
+    (two / "b.bin").rename(two / "c.bin")
+    assert path_facts(two, inf).digest != facts.digest
+    assert path_facts(one / "b.bin", inf).kind == "file"
+    assert path_facts(one / "none", inf) == path_facts(one / "b.bin" / "x", inf) == PathFacts()
+    assert path_facts(Path("/dev/null"), inf) == PathFacts("other")
+
+
+def test_what_takes_too_long_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    assert "within 20 s" in path_facts(tmp_path, -1.0).error
+
+
+def test_paths_come_in_the_order_of_the_needs(tmp_path: Path) -> None:
+    paths = (NamedPath("a", str(tmp_path / "no")), NamedPath("b", str(tmp_path)))
+    facts = read(tmp_path, JobNeeds("lm", paths=paths))
+    assert [each.kind for each in facts.paths] == ["", "folder"]
