@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shell ignores SIGINT for what it starts in the background, and programs that tests start and
 # interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs alone keeps its tokens in the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTICD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

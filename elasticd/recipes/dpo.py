@@ -31,9 +31,9 @@ from elasticd.settings.recipe import Dpo
 from elasticd.train import Weighted
 
 
-def read_pairs(path: Path, tokenizer: Any, config: Dpo) -> Rows:
+def read_pairs(path: Path, tokenizer: Any, config: Dpo, key: str = "") -> Rows:
     """Of each row two, chosen and rejected: of texts as mlx-lm has completions, of lists of
-    messages as it has chats.
+    messages as it has chats. ``key``: as for :func:`read`.
 
     Raises:
         UsageError: naming file and line.
@@ -56,7 +56,7 @@ def read_pairs(path: Path, tokenizer: Any, config: Dpo) -> Rows:
 
         return [making(answer) for answer in answers]
 
-    return read(path, config.max_seq_length, choose)
+    return read(path, config.max_seq_length, choose, key)
 
 
 _WANTED = {

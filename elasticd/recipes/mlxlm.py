@@ -33,6 +33,7 @@ from elasticd.recipes.rows import (
     read_rows,
     told,
 )
+from elasticd.recipes.rowtokens import identity
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import DATA_FILES, Dpo, MlxLm
 from elasticd.train import Run, Weighted
@@ -79,15 +80,25 @@ class Lesson:
 
 
 def _lesson(model: Any, tokenizer: Any, config: MlxLm) -> Lesson:
-    """That of the recipe, for a ``model`` that is ready to be trained."""
+    """That of the recipe, for a ``model`` that is ready to be trained.
+
+    Raises:
+        UsageError: a file of the model can't be read.
+    """
+    try:
+        key = identity(config)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: can't be read: {error.strerror}") from None
     if isinstance(config, Dpo):
         return Lesson(
-            lambda path: dpo.read_pairs(path, tokenizer, config),
+            lambda path: dpo.read_pairs(path, tokenizer, config, key),
             dpo.collate(config.max_seq_length),
             dpo.preference_loss(dpo.reference_of(model, config), config.beta),
         )
     return Lesson(
-        lambda path: read_rows(path, tokenizer, config), collate(config.max_seq_length), token_loss
+        lambda path: read_rows(path, tokenizer, config, key),
+        collate(config.max_seq_length),
+        token_loss,
     )
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from elasticd.data.jsonlines import lines_of
 from elasticd.errors import UsageError
+from elasticd.recipes.rowtokens import FileRows, Part, parts_of
 from elasticd.settings.recipe import MlxLm
 from elasticd.settings.rules import one_line, show
 from elasticd.train.steps.sampling import Permutation
@@ -50,15 +51,18 @@ class Rows:
     """Rows that were longer than the longest sequence."""
 
 
-def read_rows(path: Path, tokenizer: Any, config: MlxLm) -> Rows:
-    """The rows of a file of JSON lines; its first row says of which format they are.
+def read_rows(path: Path, tokenizer: Any, config: MlxLm, key: str = "") -> Rows:
+    """The rows of a file of JSON lines; its first row says of which format they are. ``key``: as
+    for :func:`read`.
 
     Raises:
         UsageError: naming file and line.
     """
     names = ("mask_prompt", "prompt_feature", "completion_feature", "chat_feature", "text_feature")
     wanted = {name: getattr(config, name) for name in names}
-    return read(path, config.max_seq_length, lambda first: (tokens_of(first, tokenizer, wanted),))
+    return read(
+        path, config.max_seq_length, lambda first: (tokens_of(first, tokenizer, wanted),), key
+    )
 
 
 Process = Callable[[dict[str, Any]], tuple[Sequence[int], int]]
@@ -141,28 +145,40 @@ def _said(error: Exception) -> str:
     return f"its template or tokenizer says {type(error).__name__}{text and f': {text}'}"
 
 
-def read(path: Path, longest: int, choose: Callable[[dict[str, Any]], Sequence[Process]]) -> Rows:
+def read(
+    path: Path,
+    longest: int,
+    choose: Callable[[dict[str, Any]], Sequence[Process]],
+    key: str = "",
+) -> Rows:
     """Those of a file of JSON lines. ``choose`` says by its first row what makes samples of all.
+    ``key``: tokens are kept for later, under that and the file's content; empty: they aren't.
 
     Raises:
         UsageError: naming file and line.
     """
-    lines, rows = _parse(path)
+    rows = _parse(path)
     if not rows:
         raise UsageError(f"{path}: has no rows")
     try:
         makers = choose(rows[0])
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{path}:{lines[0]}: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{rows.name(0)}: {str(error).splitlines()[0]}") from None
+
+    def make(row: int) -> list[Part]:
+        try:
+            made = [make(rows[row]) for make in makers]
+        except Exception as error:  # a template may raise what it likes
+            raise UsageError(f"{rows.name(row)}: this row can't be read: {_said(error)}") from None
+        return [Part(np.array(t[:longest], np.int32), int(offset), len(t)) for t, offset in made]
+
+    parts_at = parts_of(rows, make, key)
     found: list[Sample] = []
     untrained, cut = [], 0
-    for line, row in zip(lines, rows, strict=True):
-        try:
-            made = [make(row) for make in makers]
-        except Exception as error:  # a template may raise what it likes
-            raise UsageError(f"{path}:{line}: this row can't be read: {_said(error)}") from None
-        cut += any(len(tokens) > longest for tokens, _ in made)
-        sample = tuple((np.array(t[:longest], np.int32), int(offset)) for t, offset in made)
+    for at, line in enumerate(rows.lines):
+        parts = parts_at(at)
+        cut += any(part.full > longest for part in parts)
+        sample = tuple((part.tokens, part.offset) for part in parts)
         if all(map(trained, sample)):
             found.append(sample)
         else:
@@ -314,7 +330,7 @@ class RowStream:
         self._position = state["position"]
 
 
-def _parse(path: Path) -> tuple[list[int], list[dict[str, Any]]]:
+def _parse(path: Path) -> FileRows:
     try:
         raw = path.read_bytes()
         text = raw.decode("utf-8")
@@ -342,4 +358,4 @@ def _parse(path: Path) -> tuple[list[int], list[dict[str, Any]]]:
             )
         lines.append(number)
         rows.append(row)
-    return lines, rows
+    return FileRows(path, raw, lines, rows)
