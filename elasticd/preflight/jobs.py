@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from elasticd.counting import counted
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
@@ -18,6 +18,8 @@ _HIGH_SHARE = 0.75
 """Of the memory: with more little is left for activations, and macOS lends a GPU about so much."""
 _SPARE_BYTES = 1 << 30
 """Of a disk."""
+_SHOWN_FILES, _SHOWN_GROUPS = 3, 3
+"""So many files that differ are named, and so many kinds of other content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,29 +190,57 @@ def _data(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator[P
     if not needs.paths:
         yield passed("the job names no path outside of its folder")
     for at, (named, facts) in enumerate(zip(needs.paths, each.facts.paths, strict=False)):
-        others = [other.facts.paths[at] for other in all_ if at < len(other.facts.paths)]
+        others = {o.node: o.facts.paths[at] for o in all_ if at < len(o.facts.paths)}
         yield _path(named, facts, others)
 
 
-def _path(named: NamedPath, facts: PathFacts, others: Sequence[PathFacts]) -> ProbeFinding:
+def _path(named: NamedPath, facts: PathFacts, others: Mapping[NodeId, PathFacts]) -> ProbeFinding:
     label = named.key if named.secret else f"{named.key}: {named.path}"
     if facts.error:
         cure = "Let the daemon's account read it there"
         return failed(f"{label}: {facts.error}", cure)
     if not facts.kind:
-        if named.read or any(other.kind for other in others):
+        if named.read or any(other.kind for other in others.values()):
             return failed(f"{label}: not there", "Put the same there as on the other nodes")
         cure = "If the script reads it put it on each node; if it makes it nothing has to be done"
         return warned(f"{label}: on no node", cure)
     value = f"{label}: {_content(facts)}"
-    usual = _most(other.digest for other in others if other.digest)
-    if not facts.digest or facts.digest == usual:
+    if named.secret:  # what files are called there is nobody's business either
+        others = {node: replace(other, by_file={}) for node, other in others.items()}
+        facts = replace(facts, by_file={})
+    differs = _other(facts, others) if facts.digest else ""
+    if not differs:
         return passed(value)
     cure = "Copy it there from a node that has it right: ranks would train on different data"
     if named.read:
-        return failed(f"{value}, not what most have", cure)
+        return failed(f"{value}, {differs}", cure)
     only = f"{cure}. If the script only writes there nothing has to be done"
-    return warned(f"{value}, not what most have", only)
+    return warned(f"{value}, {differs}", only)
+
+
+def _other(facts: PathFacts, others: Mapping[NodeId, PathFacts]) -> str:
+    """Than which nodes a node has something else; empty: it has what most have. Of equally many
+    none is right, so each says so."""
+    groups: dict[str, list[NodeId]] = {}
+    for node in sorted(others):
+        if others[node].digest:
+            groups.setdefault(others[node].digest, []).append(node)
+    sizes = sorted((len(nodes) for nodes in groups.values()), reverse=True)
+    largest = [digest for digest, nodes in groups.items() if len(nodes) == sizes[0]]
+    if largest == [facts.digest]:
+        return ""
+    rest = [digest for digest in largest if digest != facts.digest]
+    there = "; ".join(_than(facts, others, groups[digest]) for digest in rest[:_SHOWN_GROUPS])
+    return f"not what most have: {there}" if len(largest) == 1 else there
+
+
+def _than(facts: PathFacts, others: Mapping[NodeId, PathFacts], nodes: Sequence[NodeId]) -> str:
+    theirs, own = others[nodes[0]].by_file, facts.by_file
+    names = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
+    which = f" in {', '.join(names[:_SHOWN_FILES])}" if names else ""
+    if len(names) > _SHOWN_FILES:
+        which += f" and {len(names) - _SHOWN_FILES} more"
+    return f"it differs from {', '.join(nodes)}{which}"
 
 
 def _content(facts: PathFacts) -> str:

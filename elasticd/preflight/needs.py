@@ -62,13 +62,15 @@ class JobNeeds:
 
 @dataclass(frozen=True, slots=True)
 class PathFacts:
-    """What lies at a path. ``digest``: of names, sizes, and the ends of each file."""
+    """What lies at a path. ``digest``: of names, sizes, and the ends of each file. ``by_file``: of
+    a folder, such a digest of each of its first files."""
 
     kind: PathKind = ""
     files: int = 0
     bytes: int = 0
     digest: str = ""
     error: str = ""
+    by_file: dict[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

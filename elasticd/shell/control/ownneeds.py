@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from elasticd.errors import OperationError
+from elasticd.outputs import shown
 from elasticd.preflight.needs import JobNeeds, NeedsMet, PathFacts
 from elasticd.settings.job import JobSettings
 from elasticd.settings.recipe import HUB
@@ -30,6 +31,8 @@ PATH_SECONDS = 20.0
 """For all paths together."""
 MAX_FILES = 10_000
 """Of a folder's files so many are looked into; of a larger one those that come first by name."""
+NAMED_FILES = 200
+"""So many of these are told apart by name, so that one that differs is named."""
 _END_BYTES = 4096
 
 _PROBE = """
@@ -169,7 +172,7 @@ def path_facts(path: Path, until: float) -> PathFacts:
 
 def _folder(folder: Path, until: float) -> PathFacts:
     count = total = 0
-    digest = hashlib.blake2b(digest_size=16)
+    digest, by_file = hashlib.blake2b(digest_size=16), dict[str, str]()
     for file in _files(folder):
         if monotonic_seconds() > until:
             return PathFacts(error=f"it was not looked through within {PATH_SECONDS:g} s")
@@ -178,9 +181,11 @@ def _folder(folder: Path, until: float) -> PathFacts:
             size, ends = _ends(file)
             name = os.fsencode(file.relative_to(folder))
             digest.update(b"%d %d %s\0" % (len(name), size, name) + ends)
+            if count < NAMED_FILES:
+                by_file[shown(os.fsdecode(name))] = hashlib.blake2b(ends, digest_size=8).hexdigest()
         count, total = count + 1, total + size
     digest.update(b"%d %d" % (count, total))
-    return PathFacts("folder", count, total, digest.hexdigest())
+    return PathFacts("folder", count, total, digest.hexdigest(), by_file=by_file)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -100,6 +100,44 @@ def test_a_path_that_is_nowhere_may_be_the_scripts_to_make() -> None:
     assert [each.verdict for each in found] == ["pass", "warn"] and "makes it" in found[1].cure
 
 
+def folder(digest: str, **files: str) -> NeedsMet:
+    return replace(WELL, paths=(PathFacts("folder", 3, 30, digest, by_file=files), FILE))
+
+
+def test_of_two_nodes_that_differ_each_names_the_other_and_the_file() -> None:
+    """Nobody knows which is right: so neither can be told to be wrong alone."""
+    one, two = folder("aa", train="1", valid="2"), folder("bb", train="3", valid="2")
+    found = [*judged_job(NEEDS, seen(one, two))]
+    for own, other in (("mac-0", "mac-1"), ("mac-1", "mac-0")):
+        (data,) = [each for each in at(found, "data", own) if each.verdict != "pass"]
+        assert (data.verdict, data.value) == (
+            "fail",
+            f"recipe.config.data: /data: 3 files, 30 bytes, it differs from {other} in train",
+        )
+
+
+def test_of_several_kinds_all_are_named() -> None:
+    one, two = folder("aa", a="1"), folder("bb", a="2")
+    three = folder("cc", a="1", b="1", c="1", d="1", e="1")
+    found = [*judged_job(NEEDS, seen(one, two, two, three, one))]
+    said = [next(e.value for e in at(found, "data", f"mac-{n}")) for n in range(4)]
+    assert said[0].endswith("bytes, it differs from mac-1, mac-2 in a")
+    assert said[1].endswith("bytes, it differs from mac-0, mac-4 in a")
+    first = "it differs from mac-0, mac-4 in b, c, d and 1 more"
+    second = "it differs from mac-1, mac-2 in a, b, c and 2 more"
+    assert f"{first}; {second}" in said[3] and "most" not in said[3]
+
+
+def test_of_a_secret_place_no_file_is_named() -> None:
+    hidden = PathFacts("folder", 1, 3, "aa", by_file={"payroll": "1"})
+    nodes = [replace(WELL, paths=(DATA, replace(hidden, digest=d))) for d in ("aa", "bb")]
+    nodes[1] = replace(
+        nodes[1], paths=(DATA, replace(hidden, digest="b", by_file={"payroll": "2"}))
+    )
+    found = [*judged_job(NEEDS, seen(*nodes))]
+    assert "it differs from mac-0" in repr(found) and "payroll" not in repr(found)
+
+
 def test_of_full_fine_tuning_only_the_trained_layers_count() -> None:
     facts = replace(WELL, model_bytes=8 << 30, model_layers=32)
     assert least_bytes(replace(FULL, layers=8), facts)[0] == 14 << 30

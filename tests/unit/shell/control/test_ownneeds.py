@@ -96,9 +96,11 @@ def test_paths_are_alike_if_names_sizes_and_ends_are(tmp_path: Path) -> None:
     (two / ".DS_Store").write_bytes(b"of a Mac")
     facts = path_facts(one, inf)
     assert (facts.kind, facts.files, facts.bytes) == ("folder", 2, 20_001)
-    assert path_facts(two, inf) == facts
+    assert path_facts(two, inf) == facts and set(facts.by_file) == {"b.bin", "sub/a.bin"}
     (two / "sub" / "a.bin").write_bytes(bytes(19_999) + b"x")
-    assert path_facts(two, inf).digest != facts.digest
+    other = path_facts(two, inf)
+    assert other.digest != facts.digest
+    assert {name for name, _ in other.by_file.items() ^ facts.by_file.items()} == {"sub/a.bin"}
     (two / "sub" / "a.bin").write_bytes(bytes(20_000))
     (two / "b.bin").rename(two / "c.bin")
     assert path_facts(two, inf).digest != facts.digest
