@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -98,12 +98,15 @@ class OutputSet:
         source: the node in whose folder they were found.
         generation: the counter of the world in which that node was main; 0: not known.
         made: when, by that node's clock.
+        digests: of a copy's files, SHA-256 in hex by name, as they came; a copy that an earlier
+            version made has none.
     """
 
     source: NodeId
     generation: int
     made: float
     listing: Listing
+    digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[int, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.outputs import travels
+from elasticd.outputsigns import want_copies
 from elasticd.recipes.kept import CALLS, FOLDER, OUTPUTS, WORK, KeptFiles, Moment
 from elasticd.shell.storage.durable import sync_file, sync_folder
 
@@ -22,14 +23,15 @@ _stores: dict[Path, KeptFiles] = {}
 
 def keep(path: str | os.PathLike[str], *, last: int = 4) -> None:
     """Keep a file that rank 0 has written, or a folder of them: it is on the disk when this
-    returns, is copied to other nodes, and is put back where the script begins anew on another node.
+    returns, is copied to other nodes from then on, and is put back where the script begins anew on
+    another node. Nobody waits for these copies: docs/plain.md says what is promised.
 
     Call it on every rank, or on rank 0 alone: the others do nothing, and have no need of the file.
     Outside of a job it does nothing but look at what it was given.
 
     Args:
-        path: below the working folder. One below ``ELASTICD_OUTPUT_DIR`` is copied anyway: it is
-            only synced.
+        path: below the working folder. One below ``ELASTICD_OUTPUT_DIR`` is copied as it lies
+            there.
         last: of the paths that differ in digits alone, as ckpt/100.npz and ckpt/200.npz, the newest
             so many are kept. One that is no more there at the next call isn't kept any longer.
 
@@ -48,6 +50,7 @@ def keep(path: str | os.PathLike[str], *, last: int = 4) -> None:
     if is_in_job and whole.is_relative_to(outputs):
         if rank == "0":
             _sync(_there(whole))
+            want_copies(outputs)
         return
     is_inside = whole != work and whole.is_relative_to(work)
     if not is_inside and (is_in_job or not Path(path).is_absolute()):
@@ -60,6 +63,7 @@ def keep(path: str | os.PathLike[str], *, last: int = 4) -> None:
         with _copying:
             home = outputs / FOLDER / CALLS
             _keep(_stores.setdefault(home, KeptFiles(work, home)), name, last)
+        want_copies(outputs)
 
 
 def _there(path: Path) -> Path:

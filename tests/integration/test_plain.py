@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -208,6 +209,30 @@ def test_its_own_files_outlive_the_node_of_rank_0(
     assert sum("saved" in line for line in said) >= 2
     cluster.command("outputs", job, "--out", tmp_path / "out")
     assert list((tmp_path / "out" / place / "files").glob("*-00100.npz"))
+
+
+def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    """No copy is made by the clock: ``keep`` alone has it made."""
+    job = submit("once.py", plain="copy_seconds = 3600")
+    wait_lines(cluster, job, "kept", 1)
+    main, heir, other = (rank["node"] for rank in cluster.status(job)["ranks"])
+
+    def copied() -> bool:
+        homes = [cluster.home / node for node in (heir, other)]
+        return all(list((home / "output" / job / "kept/calls").glob("*.json")) for home in homes)
+
+    cluster.wait_for("copies of what was kept", lambda: copied() or None)
+    shutil.rmtree(cluster.home / heir / "outputs" / job)
+    shutil.rmtree(cluster.home / heir / "output" / job / "kept")
+    cluster.kill_node(main)
+    cluster.wait_end(job)
+    worlds = [world["members"] for world in cluster.kinds(job, "world_formed")]
+    assert worlds[0][0] == main and {world[0] for world in worlds[1:]} == {heir}, worlds
+    begun = [line for line in lines(cluster, job) if "init" in line]
+    assert sum("found 0" in line for line in begun) == 3, begun
+    assert not cluster.kinds(job, "output_not_copied")
 
 
 def test_a_hung_script(cluster: Cluster, submit: Callable[..., str]) -> None:

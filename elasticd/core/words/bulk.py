@@ -113,6 +113,15 @@ class WantOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyOutput:
+    """Brings nothing: main's script wants what it has written to be on other nodes. Who is asked
+    begins to copy it, and answers at once."""
+
+    kind: ClassVar = "copy_output"
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class WantBlank:
     """Bytes that mean nothing, to measure an address."""
 
@@ -203,7 +212,7 @@ class Relay:
 OfChaos = CutHere | StrikeHere
 OfArchives = WantArchive | KeepArchive | WantArchiveList
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
-OfOutputs = WantOutputList | WantOutput
+OfOutputs = WantOutputList | WantOutput | CopyOutput
 OfLinks = WantLinks | WantDoor
 OfPreflight = WantFacts | WantJobFacts | OfLinks
 Want = OfStates | OfOutputs | OfChaos | OfPreflight | WantBlank | Relay

@@ -277,9 +277,7 @@ class Daemon:
         """Of jobs whose trainers were taken over; for others that is done before one starts."""
         for record in self._remembered():
             if self._children.runs(record.id):
-                world = self._node.members.worlds.get(record.id)
-                own = None if world is None else (world.generation.counter, world.members)
-                self._keeper.go_on(record.id, own)
+                self._keeper.go_on(record.id, _entered_world(self._node, record.id))
 
     def _chores(self) -> dict[str, Callable[[], Work]]:
         """What is done again and again, beside the work."""
@@ -291,6 +289,7 @@ class Daemon:
             "seeing that enough nodes have each job's files": self._desk.queries.files.rounds,
             "telling people of events": self._desk.notices.rounds,
             "keeping the losses of jobs": self._desk.losses.rounds,
+            "having copied what scripts keep": self._keeper.rounds,
             "asking others for events that a dead link keeps": asking,
             "the web page": WebDoor(self._home, self._settings).keep,
         }
@@ -348,10 +347,9 @@ class Daemon:
         record = self._node.records.get(job_id)
         return None if record is None or record.forgotten else record
 
-    async def _last_world(self, job: JobId) -> LastWorld | None:
-        own = self._node.members.worlds.get(job)
+    async def _last_world(self, job: JobId, before: int | None) -> LastWorld | None:
         told = await EventReading(self._talk.events).of_kinds(job, "world_formed", "job_finished")
-        return last_world(told, None if own is None else (own.generation.counter, own.members))
+        return last_world(told, _entered_world(self._node, job), before)
 
     def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:
         self._talk.emit(e.Emit(job_id, kind, reason, None, fields))
@@ -402,3 +400,9 @@ def _who(settings: NodeConfig, boot: str, others: int, chip: str) -> Who:
 def _hosts(settings: NodeConfig) -> tuple[str, ...]:
     """Each once: a node may have several addresses on one."""
     return tuple(dict.fromkeys(address.rpartition(":")[0] for address in settings.addresses))
+
+
+def _entered_world(node: Node, job: JobId) -> LastWorld | None:
+    """The job's world that this node is in, or was in last."""
+    world = node.members.worlds.get(job)
+    return None if world is None else (world.generation.counter, world.members)

@@ -92,8 +92,8 @@ class Performers:
         records = [(effect.kind, effect.record) for effect in effects]
         for _, record in records:
             if isinstance(record, World):
-                main = record.members[0]
-                await self.keeper.enters(record.job, record.generation.counter, main)
+                counter = record.generation.counter
+                await self.keeper.enters(record.job, counter, record.members)
         await aside(partial(self._persist, records))
         for _, record in records:
             if isinstance(record, JobRecord) and record.forgotten:

@@ -1,26 +1,25 @@
 """Main's output folder is copied to the other nodes at checkpoints.
 
-Each node fetches from main: which files there are, then those that have changed. What was written
-meanwhile is told by a second look. A copy that fails is made at the next checkpoint.
+Each node fetches from main: which files there are, then those that have changed. A copy that fails
+is made at the next checkpoint. Who becomes main fetches what another node's copy has of later.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from elasticd.core.words.bulk import WantOutput
-from elasticd.errors import ElasticdError, OperationError
-from elasticd.outputs import Listing, OutputFile, OutputSet
-from elasticd.shell.storage.outputcopies import Copy
+from elasticd.errors import ElasticdError
+from elasticd.outputs import OutputSet
+from elasticd.outputsigns import Coming, wanted_ns
+from elasticd.shell.storage.outputbringing import Bringing
 from elasticd.shell.storage.outputplacing import sweep
 from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.tasks import Tasks
@@ -29,15 +28,14 @@ from elasticd.types import JobId, NodeId
 PREPARE_SECONDS, PLACE_SECONDS = 10.0, 10.0
 """A trainer is not kept waiting for longer, until a copy is here and until its files are in place;
 what is missing comes at the next checkpoint."""
+TAKE_OVER_SECONDS, MAIN_SECONDS = 5.0, 3.0
+"""Who becomes main is not kept waiting for longer, and not for longer of that by who was main
+before: then others are asked for their copies."""
+LOOK_SECONDS = 0.25
+"""A script that has asked for copies is heard after so long at most."""
 NAMES_SECONDS = 1.0
 """A world in which this node is main doesn't wait for longer until files have their names: as long
 as that the control plane stands still."""
-_NO_NAME = (errno.EILSEQ, errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR,
-            errno.EISDIR)  # fmt: skip
-"""This disk knows no such name, or has another file under it."""
-_TRIES = 2
-"""How often a file that is just being written is fetched, in all."""
-
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
@@ -63,6 +61,13 @@ class OutputKeeper:
         self._forgotten: set[JobId] = set()
         self._waiting: set[JobId] = set()
         self._tasks = Tasks("copying a job's output")
+        self._fetching: dict[JobId, asyncio.Task[None]] = {}
+        """Copies of main's folder that are on their way."""
+        outputs.follow = self.follow
+        self._asked: dict[JobId, int] = {}
+        """When each job's script here asked last for copies, of what others were told."""
+        self._entered: dict[JobId, LastWorld] = {}
+        """Of each job the last world that this node has entered."""
         self._mine: dict[JobId, int] = {}
         """Of each job the last world here in which this node was main."""
         self._naming: dict[JobId, asyncio.Future[None]] = {}
@@ -71,6 +76,8 @@ class OutputKeeper:
     def forget(self, job: JobId) -> asyncio.Lock:
         """Copy nothing of a job any more; none is being copied while the lock is held."""
         self._forgotten.add(job)
+        self._entered.pop(job, None)
+        self._asked.pop(job, None)
         return self._lock(job)
 
     def close(self) -> None:
@@ -83,9 +90,23 @@ class OutputKeeper:
         self._waiting.add(job)
         self._tasks.start(self._follow(job))
 
+    async def rounds(self) -> None:
+        """Have others copy at once what a script here, as main, has asked to be kept."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for job, world in tuple(self._entered.items()):
+                if world[1][0] != self._outputs.me or not self._runs(job):
+                    continue
+                asked = await asyncio.to_thread(wanted_ns, self._output_folder(job))
+                if asked != self._asked.get(job, 0):
+                    self._asked[job] = asked
+                    await self._outputs.have_copied(job)
+
     def go_on(self, job: JobId, own: LastWorld | None) -> None:
         """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over.
         ``own``: the last world that this node has entered."""
+        if own is not None:
+            self._entered[job] = own
         if own is not None and own[1][0] == self._outputs.me:
             self._mine[job] = own[0]  # by now the script may have removed what is not there
         elif self.limit_bytes:
@@ -99,18 +120,33 @@ class OutputKeeper:
         except (ElasticdError, OSError) as error:
             log.warning("output not put in place", job=job, reason=str(error))
 
-    async def enters(self, job: JobId, counter: int, main: NodeId) -> None:
+    async def enters(self, job: JobId, counter: int, members: Sequence[NodeId]) -> None:
         """Call this before this node enters a world. Where it is main, its script may write: by
         then the files of a copy are in place that was made whole, and later ones are not put
-        there."""
-        if main != self._outputs.me:
+        there. If another was main before, the script waits until what that one has written is
+        here."""
+        before, self._entered[job] = self._entered.get(job), (counter, tuple(members))
+        if members[0] != self._outputs.me:
             return
         self._mine[job] = counter
         naming = self._naming.get(job)
-        if naming is None or naming.done():
+        if naming is not None and not naming.done():
+            ended, _ = await asyncio.wait([naming], timeout=NAMES_SECONDS)
+            if not ended:
+                log.warning("the output of the main before is not all in place", job=job)
+        was_main = before is not None and before[1][0] == members[0] and before[0] + 1 == counter
+        if self.limit_bytes and not was_main:
+            await self._begin_take_over(job, counter, members, before)
+
+    async def _begin_take_over(
+        self, job: JobId, counter: int, members: Sequence[NodeId], before: LastWorld | None
+    ) -> None:
+        try:
+            sign = await asyncio.to_thread(Coming, self._output_folder(job))
+        except OSError as error:  # it is brought all the same, if late
+            log.warning("the script can't wait for output", job=job, reason=str(error))
             return
-        if not (await asyncio.wait([naming], timeout=NAMES_SECONDS))[0]:
-            log.warning("the output of the main before is not all in place", job=job)
+        self._tasks.start(self._take_over(job, counter, members, before, sign))
 
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):
@@ -118,12 +154,18 @@ class OutputKeeper:
             world = await self._outputs.last_world(job)
             if world is None or world[1][0] == self._outputs.me or job in self._forgotten:
                 return
+            task = asyncio.current_task()
+            assert task is not None
+            self._fetching[job] = task
             try:
                 await self._copy(job, world[1][0], copy=False, world=world[0])
             except (ElasticdError, OSError) as error:
                 log.warning("output not copied", job=job, main=world[1][0], reason=str(error))
                 if self._outputs.reaches(world[1][0]):
                     self._outputs.tell_not_copied(job, world[1][0], str(error))
+            finally:
+                if self._fetching.get(job) is task:
+                    del self._fetching[job]
 
     async def prepare(self, job: JobId) -> None:
         """Have the newest copy here, and its files in the job's output folder, before a trainer
@@ -131,7 +173,7 @@ class OutputKeeper:
         world = await self._outputs.last_world(job)
         if world is None or not self.limit_bytes:
             return
-        for what, seconds in ((self._prepare, PREPARE_SECONDS), (self._place_idle, PLACE_SECONDS)):
+        for what, seconds in ((self._newest, PREPARE_SECONDS), (self._place_idle, PLACE_SECONDS)):
             try:
                 async with asyncio.timeout(seconds), self._lock(job):
                     await what(job, world[1][0])
@@ -139,19 +181,72 @@ class OutputKeeper:
                 text = str(error) or f"it takes longer than {seconds:g} s"
                 log.warning("output not brought here", job=job, reason=text)
 
-    async def _prepare(self, job: JobId, main: NodeId) -> None:
-        if (
-            main == self._outputs.me
-            and (await self._outputs.own_set(job, copy=False)).listing.files
-        ):
-            return
-        if main != self._outputs.me and self._outputs.reaches(main):
-            await self._copy(job, main, copy=False)
-            return
-        known = await self._outputs.copies_of(job)
-        newest = max(known, key=lambda node: known[node].order, default=None)
-        if newest is not None and newest != self._outputs.me:
-            await self._copy(job, newest, copy=True)
+    async def _newest(
+        self,
+        job: JobId,
+        main: NodeId,
+        nodes: Sequence[NodeId] | None = None,
+        upto: int | None = None,
+    ) -> None:
+        """Have the newest here that is known of main's folder: what it has itself if it can be
+        asked, else the newest copy, of all nodes or of ``nodes``.
+
+        Raises:
+            ElasticdError, OSError: who has it does not give it.
+        """
+        failure: Exception | None = None
+        if main == self._outputs.me:
+            if (await self._outputs.own_set(job, copy=False)).listing.files:
+                return
+        elif self._outputs.reaches(main):
+            try:
+                async with asyncio.timeout(MAIN_SECONDS):
+                    if await self._copy(job, main, copy=False, upto=upto):
+                        return
+            except (ElasticdError, OSError) as error:
+                failure = error
+        known = await self._outputs.copies_of(job, nodes)
+        own = known.pop(self._outputs.me, None)
+        for node in sorted(known, key=lambda node: known[node].order, reverse=True):
+            if own is not None and known[node].order <= own.order:
+                break
+            try:
+                await self._copy(job, node, copy=True, upto=upto)
+            except (ElasticdError, OSError) as error:
+                failure = error
+            else:
+                return
+        if failure is not None:
+            raise failure
+
+    async def _take_over(
+        self,
+        job: JobId,
+        counter: int,
+        members: Sequence[NodeId],
+        before: LastWorld | None,
+        sign: Coming,
+    ) -> None:
+        """This node is main from world ``counter`` on: have here what is known of the files of who
+        was main before. Its script waits for that. ``before``: what it was in itself."""
+        main = None
+        try:
+            told = await self._outputs.last_world(job, counter)
+            world = max((each for each in (told, before) if each is not None), default=None)
+            if world is None or job in self._forgotten:
+                return
+            main = world[1][0]
+            if main != self._outputs.me and job in self._fetching:
+                self._fetching[job].cancel()  # from who may be gone
+            async with asyncio.timeout(TAKE_OVER_SECONDS), self._lock(job):
+                await self._newest(job, main, members, world[0])
+        except Exception as error:
+            text = str(error) or f"it takes longer than {TAKE_OVER_SECONDS:g} s"
+            log.warning("output not taken over", job=job, main=main, reason=text)
+            if main is not None:
+                self._outputs.tell_begins_without(job, main, text)
+        finally:
+            sign.close()
 
     async def _place_idle(self, job: JobId, main: NodeId) -> None:
         own = await self._outputs.own_set(job, copy=False)
@@ -161,86 +256,39 @@ class OutputKeeper:
     def _lock(self, job: JobId) -> asyncio.Lock:
         return self._copying.setdefault(job, asyncio.Lock())
 
-    async def _copy(self, job: JobId, node: NodeId, copy: bool, world: int | None = None) -> None:
-        """Make the newest copy here like a node's folder, or like its copy of another's. ``world``:
-        its files come in place unless this node has been main in that one or a later one."""
+    async def _copy(
+        self,
+        job: JobId,
+        node: NodeId,
+        copy: bool,
+        world: int | None = None,
+        upto: int | None = None,
+    ) -> bool:
+        """Make the newest copy here like a node's folder, or like its copy of another's; False:
+        there is nothing. ``world``: its files come in place unless this node has been main in that
+        one or a later one. ``upto``: the node was main in no later one."""
         there = await self._outputs.ask_set(node, job, copy, self.limit_bytes)
         have = await asyncio.to_thread(self._outputs.copies.newest, job)
         if not there.listing.files:
-            return  # a disk that was lost is no reason to lose this one's
+            return False  # a disk that was lost is no reason to lose this one's
+        if upto is not None:
+            there = replace(there, generation=min(there.generation, upto))
         if have is None or (have.made.source, have.made.listing) != (there.source, there.listing):
-            await self._bring(job, node, copy, there, have, world)
+            bringing = Bringing(self._outputs, job, node, copy, self.limit_bytes, there, have)
+            await self._bring(bringing, world)
         else:
             await self._place(job, idle=False)
+        return True
 
-    async def _bring(
-        self,
-        job: JobId,
-        node: NodeId,
-        copy: bool,
-        there: OutputSet,
-        have: Copy | None,
-        world: int | None,
-    ) -> None:
+    async def _bring(self, bringing: Bringing, world: int | None) -> None:
         """Fetch what a copy lacks, and make the next one."""
-        older = have.made.listing.by_name() if have and have.made.source == there.source else {}
-        staged = await _to_its_end(self._outputs.copies.stage, job)
+        staged = await _to_its_end(self._outputs.copies.stage, bringing.job)
         try:
-            got: dict[str, OutputFile] = {}
-            wanted = list(there.listing.files)
-            for _ in range(_TRIES):
-                came = {file.name for file in wanted if await self._one(job, node, copy, file,
-                        staged, have if older.get(file.name) == file else None)}  # fmt: skip
-                after = (
-                    await self._outputs.ask_set(node, job, copy, self.limit_bytes)
-                ).listing.by_name()
-                torn = []
-                for file in wanted:
-                    now = after.get(file.name)
-                    if file.name in came and now is not None and (now == file or file.grown(now)):
-                        got[file.name] = file
-                    elif now is not None:
-                        torn.append(now)
-                wanted = torn
-                if not torn:
-                    break
-            for file in wanted:  # it is being written all the time: what was there before stays
-                if have is not None and file.name in older:
-                    await asyncio.to_thread(_link, have.files / file.name, staged / file.name)
-                    got[file.name] = older[file.name]
-            files = tuple(got[name] for name in sorted(got))
-            made = OutputSet(
-                there.source, there.generation, there.made, Listing(files, there.listing.skipped)
-            )
-            await self._put(job, staged, made, world, commit=True)
+            made = await bringing.into(staged)
+            await self._put(bringing.job, staged, made, world, commit=True)
         except BaseException:
             await _to_its_end(self._outputs.copies.drop, staged)
             raise
-
-    async def _one(
-        self,
-        job: JobId,
-        node: NodeId,
-        copy: bool,
-        file: OutputFile,
-        staged: Path,
-        have: Copy | None,
-    ) -> bool:
-        """Have one file staged; False: it is another by now."""
-        target = staged / file.name
-        if have is not None:
-            await asyncio.to_thread(_link, have.files / file.name, target)
-            return True
-        try:
-            return await self._outputs.fetch(node, WantOutput(job, file.name, copy), file, target)
-        except OperationError:
-            if not self._outputs.reaches(node):
-                raise
-            return False  # it was removed, cut, or has grown much while it came
-        except OSError as error:
-            if error.errno not in _NO_NAME:
-                raise
-            return False
 
     async def _place(self, job: JobId, *, idle: bool, world: int | None = None) -> None:
         """Have the newest copy's files in the job's output folder."""
@@ -308,9 +356,3 @@ async def _ended(task: asyncio.Future[T], stop: threading.Event | None) -> T:
             stop.set()
         await asyncio.wait([task])
         raise
-
-
-def _link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    os.link(source, target)

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
-from elasticd.core.words.bulk import OfOutputs, WantOutput, WantOutputList
+from elasticd.core.words.bulk import CopyOutput, OfOutputs, WantOutput, WantOutputList
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.outputs import MOST_FILES, OutputFile, OutputSet, list_files, open_file, within
@@ -19,7 +20,7 @@ from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.copies import Tell
-from elasticd.shell.storage.namelessfile import file_of, filled
+from elasticd.shell.storage.namelessfile import file_of, filled, nameless_file
 from elasticd.shell.storage.outputcopies import OutputCopies, decode_set, encode_set
 from elasticd.shell.storage.outputsteps import with_steps
 from elasticd.types import JobId, NodeId
@@ -35,8 +36,11 @@ LastWorld = tuple[int, tuple[NodeId, ...]]
 """The counter of a job's last world that is known here, and its members; the first is main."""
 
 
-def last_world(events: Iterable[Mapping[str, Any]], own: LastWorld | None) -> LastWorld | None:
-    """By what everybody was told, and the world that this node remembers.
+def last_world(
+    events: Iterable[Mapping[str, Any]], own: LastWorld | None, before: int | None = None
+) -> LastWorld | None:
+    """By what everybody was told, and the world that this node remembers. ``before``: of those with
+    a lower counter.
 
     That in which the job has finished, if it has: where a network was cut, the other half may have
     formed more worlds meanwhile, and not have come so far.
@@ -50,6 +54,8 @@ def last_world(events: Iterable[Mapping[str, Any]], own: LastWorld | None) -> La
             finished.add(generation)
         elif members:
             known.append((generation, tuple(members)))
+    if before is not None:
+        known = [world for world in known if world[0] < before]
     return max(known, key=lambda world: (world[0] in finished, world), default=None)
 
 
@@ -61,12 +67,14 @@ class Outputs:
         files: ChildFiles,
         neighbours: Neighbours,
         record_of: Callable[[JobId], JobRecord],
-        last_world: Callable[[JobId], Awaitable[LastWorld | None]],
+        last_world: Callable[[JobId, int | None], Awaitable[LastWorld | None]],
         tell: Tell,
     ) -> None:
         self._files, self._neighbours, self._record_of = files, neighbours, record_of
-        self.last_world, self._tell = last_world, tell
+        self._last_world, self._tell = last_world, tell
         self.copies = OutputCopies(files.output_copies())
+        self.follow: Callable[[JobId], None] = lambda job: None
+        """Copies main's folder soon; whoever keeps copies puts it in place."""
         self._told: dict[JobId, tuple[float, frozenset[str]]] = {}
         """When an event was written, and of which files there was one."""
         self._told_not_copied: dict[JobId, float] = {}
@@ -74,6 +82,10 @@ class Outputs:
     @property
     def me(self) -> NodeId:
         return self._neighbours.me
+
+    async def last_world(self, job: JobId, before: int | None = None) -> LastWorld | None:
+        """The job's newest world; ``before``: of those with a lower counter."""
+        return await self._last_world(job, before)
 
     def reaches(self, node: NodeId) -> bool:
         """Whether it answers now."""
@@ -121,15 +133,30 @@ class Outputs:
             os.close(fd)
         return came >= file.bytes
 
-    async def copies_of(self, job: JobId) -> dict[NodeId, OutputSet]:
-        """The copies of main's folder on all nodes that answer."""
-        return await self._of_all(job, copy=True)
+    async def have_copied(self, job: JobId) -> None:
+        """Have all nodes that answer copy what is in the folder of this one, which is main."""
+
+        async def ask(node: NodeId) -> None:
+            # One that goes away, or is of an earlier version, copies at the next checkpoint.
+            with contextlib.suppress(ElasticdError, OSError, TimeoutError):
+                async with asyncio.timeout(ASK_SECONDS / 2):
+                    await filled(partial(self._neighbours.fetch, node, CopyOutput(job)))
+
+        await asyncio.gather(*(ask(node) for node in self._neighbours.connected()))
+
+    async def copies_of(
+        self, job: JobId, nodes: Sequence[NodeId] | None = None
+    ) -> dict[NodeId, OutputSet]:
+        """The copies of main's folder on all nodes that answer, or on those of ``nodes``."""
+        return await self._of_all(job, copy=True, nodes=nodes)
 
     async def own_of(self, job: JobId) -> dict[NodeId, OutputSet]:
         """What the nodes that answer have in their own folders, with steps."""
         return await self._of_all(job, copy=False)
 
-    async def _of_all(self, job: JobId, copy: bool) -> dict[NodeId, OutputSet]:
+    async def _of_all(
+        self, job: JobId, copy: bool, nodes: Sequence[NodeId] | None = None
+    ) -> dict[NodeId, OutputSet]:
         async def ask(node: NodeId) -> OutputSet | None:
             try:
                 async with asyncio.timeout(ASK_SECONDS / 2):
@@ -137,9 +164,11 @@ class Outputs:
             except (ElasticdError, OSError):
                 return None
 
-        nodes = [self.me, *self._neighbours.connected()]
-        said = await asyncio.gather(*(ask(node) for node in nodes))
-        return {node: one for node, one in zip(nodes, said, strict=True) if one is not None}
+        asked = [self.me, *self._neighbours.connected()]
+        if nodes is not None:
+            asked = [node for node in asked if node in nodes]
+        said = await asyncio.gather(*(ask(node) for node in asked))
+        return {node: one for node, one in zip(asked, said, strict=True) if one is not None}
 
     # --- serving ----------------------------------------------------------------------------------
 
@@ -193,6 +222,10 @@ class Outputs:
                     return file_of(encode_set(made))
                 case WantOutput(job, name, copy):
                     return await asyncio.to_thread(self._open, job, name, copy)
+                case CopyOutput(job):
+                    self._record_of(job)  # a name that came from elsewhere
+                    self.follow(job)
+                    return nameless_file()
                 case _:
                     assert_never(wanted)
         except OSError as error:
@@ -200,6 +233,16 @@ class Outputs:
 
     def _open(self, job: JobId, name: str, copy: bool) -> int:
         return open_file(self.own_folder(job, copy), name)
+
+    def tell_begins_without(self, job: JobId, main: NodeId, why: str) -> None:
+        """Write an event: this node is main, and lacks something that main before has written."""
+        self._tell(
+            "output_not_copied",
+            job,
+            f"{self.me}, which is main now, goes on without the newest that {main}, which was main"
+            f" before, has written: {why}",
+            {"main": main},
+        )
 
     def tell_not_copied(self, job: JobId, main: NodeId, why: str) -> None:
         """Write an event, unless there was one lately: nothing of main's could be copied here."""
@@ -228,4 +271,4 @@ class Outputs:
                 " differ in case only, are too long, or are the library's own",
                 {"files": new[:100]},
             )
-        return OutputSet(made.source, made.generation, made.made, listing)
+        return replace(made, listing=listing)

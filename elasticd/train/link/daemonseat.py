@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from elasticd.core.words import trainers as w
 from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
+from elasticd.outputsigns import await_coming
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.driver import ProtocolDriver
 from elasticd.train.protocol.calls import Answer
@@ -25,6 +27,9 @@ from elasticd.train.steps.relief import allocate
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld
 from elasticd.types import NanCure, Point, ProofPart, WorkPhase
+
+OUTPUT_SECONDS = 8.0
+"""Its daemon takes less, and says if it could not have them (storage/outputkeeper.py)."""
 
 
 class DaemonSeat:
@@ -65,7 +70,7 @@ class DaemonSeat:
                 return Delivery(serial, fds)
             case TrainerWorld() as world, fds:
                 self._reducer.open(world, fds)
-                return world
+                return _with_output(world, self.output_dir, self.driver)
             case _:
                 assert_never(taken)
 
@@ -327,3 +332,17 @@ class DaemonSeat:
 
     def log(self, values: Mapping[str, float | str]) -> None:
         self.driver.log(values)
+
+
+def _with_output(world: TrainerWorld, output: Path, driver: ProtocolDriver) -> TrainerWorld:
+    """What main before has written may be on its way to rank 0: it waits for that, within reason.
+    Returns the world."""
+
+    def goes_on() -> bool:
+        with driver.turn() as protocol:
+            return protocol.world is not None
+
+    if world.rank == 0 and not await_coming(output, OUTPUT_SECONDS, goes_on):
+        text = "output files of the rank 0 before are not here after"
+        print(f"elasticd: {text} {OUTPUT_SECONDS:g} s", file=sys.stderr, flush=True)
+    return world

@@ -10,6 +10,7 @@ from elasticd.checkpoints.questions import HeldShards, StoredJobs, VerifyStored,
 from elasticd.core.words.bulk import (
     WANTS,
     Blow,
+    CopyOutput,
     CutHere,
     CutOrder,
     KeepArchive,
@@ -71,6 +72,7 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
             WantOutput(JOB, "a/b", copy=True),
             {"what": "output", "job": "j", "name": "a/b", "copy": True},
         ),
+        (CopyOutput(JOB), {"what": "copy_output", "job": "j"}),
         (
             Relay(A, {"what": "log", "x": [1, None]}),
             {"what": "relay", "node": "a", "request": {"what": "log", "x": [1, None]}},

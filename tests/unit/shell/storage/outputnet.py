@@ -13,6 +13,7 @@ from elasticd.core.words.bulk import WANTS, WantOutput
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests import OpenOutputs
 from elasticd.errors import OperationError
+from elasticd.outputs import OWN_FOLDER
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.server import Stream
@@ -33,6 +34,7 @@ class Net:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.world: LastWorld | None = (1, (A, B, C))
+        self.was: LastWorld | None = None
         self.lost: set[NodeId] = set()
         self.ended = False
         self.state, self.step = "running", 0
@@ -45,8 +47,11 @@ class Net:
         """All others."""
         self.nodes = {name: Node(self, name) for name in (A, B, C)}
 
-    async def last_world(self, job: JobId) -> LastWorld | None:
-        return self.world
+    async def last_world(self, job: JobId, before: int | None) -> LastWorld | None:
+        """As all have heard of it; ``was`` is the world before."""
+        if before is None or self.world is None or self.world[0] < before:
+            return self.world
+        return self.was
 
     async def transfer(
         self, address: str, request: dict[str, Any], sink: int, limit_bytes: int = 1 << 30
@@ -109,7 +114,9 @@ class Node:
         await self.keeper._tasks.ended()
 
     def texts(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in sorted(self.output.glob("*"))}
+        """Of the script's own files."""
+        paths = sorted(path for path in self.output.glob("*") if path.name != OWN_FOLDER)
+        return {path.name: path.read_text() for path in paths}
 
     def copy(self) -> dict[str, str]:
         found = self.outputs.copies.newest(JOB)

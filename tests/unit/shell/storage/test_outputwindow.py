@@ -108,7 +108,7 @@ def killed(folder: Path) -> list[Net]:
 async def become_main(net: Net, node: Node) -> dict[str, str]:
     """Its newest copy, and then its script adds to a file."""
     net.world = (3, (C, A))
-    await node.keeper.enters(JOB, 3, C)
+    await node.keeper.enters(JOB, 3, (C, A))
     had = node.copy()
     with (node.output / "log").open("a") as file:
         file.write("mine\n")

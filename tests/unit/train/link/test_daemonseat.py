@@ -40,6 +40,7 @@ from elasticd.core.words.trainers import (
 from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.chunks import create_memory
+from elasticd.outputsigns import Coming
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.daemonseat import DaemonSeat
 from elasticd.train.steps.seat import Delivery, Files, ProbeResult
@@ -166,6 +167,18 @@ def test_a_newer_world_and_delivery_close_the_ones_that_nobody_took(
     assert taken(seat).generation == NEW
     assert seat.take() == Delivery(2, (file,))
     assert fd.is_open(file)
+
+
+def test_rank_0_waits_for_the_output_of_the_one_before(seat: DaemonSeat, tmp_path: Path) -> None:
+    """Not longer than its world lasts."""
+    with contextlib.closing(Coming(tmp_path)):
+        tell(seat, world(OLD, size=1))
+        with beside(lambda: taken(seat)) as came:
+            assert not threading.Event().wait(0.2) and not came
+            tell(seat, FreezeTrainer(2))
+        assert came[0].generation == OLD
+    tell(seat, world(NEW, size=1))
+    assert taken(seat).generation == NEW
 
 
 def test_a_state_of_an_older_world_comes_too_late(seat: DaemonSeat, fd: Descriptors) -> None:

@@ -1,0 +1,130 @@
+"""One copy of a node's output files, or of its copy of another's, is fetched.
+
+What the last copy has already is linked, the rest comes over the network. A second look tells what
+was written meanwhile. The digest of each file that has come is noted, so that who takes a copy of
+a copy finds out whether a disk has changed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticd.core.words.bulk import WantOutput
+from elasticd.errors import OperationError
+from elasticd.outputs import Listing, OutputFile, OutputSet, shown
+from elasticd.shell.storage.outputcopies import Copy
+from elasticd.shell.storage.outputs import Outputs
+from elasticd.types import JobId, NodeId
+
+_NO_NAME = (errno.EILSEQ, errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR,
+            errno.EISDIR)  # fmt: skip
+"""This disk knows no such name, or has another file under it."""
+_TRIES = 2
+"""How often a file that is just being written is fetched, in all."""
+
+
+@dataclass
+class Bringing:
+    """Of the files that are ``there``: those of a node, or those of its ``copy``."""
+
+    outputs: Outputs
+    job: JobId
+    node: NodeId
+    copy: bool
+    limit_bytes: int
+    there: OutputSet
+    have: Copy | None
+    """The newest copy that is here."""
+    _told: dict[str, str] = field(init=False)
+    """Digests that its files have to have."""
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._told = self.there.digests
+
+    async def into(self, staged: Path) -> OutputSet:
+        """Stage the files; what they are.
+
+        Raises:
+            OperationError: the node can't be asked any more, or has a damaged copy.
+            OSError: the disk refuses.
+        """
+        there, have = self.there, self.have
+        older = have.made.listing.by_name() if have and have.made.source == there.source else {}
+        got: dict[str, OutputFile] = {}
+        wanted = list(there.listing.files)
+        for _ in range(_TRIES):
+            came = {file.name for file in wanted if await self._one(file, staged,
+                    have if older.get(file.name) == file else None)}  # fmt: skip
+            after = await self.outputs.ask_set(self.node, self.job, self.copy, self.limit_bytes)
+            now, self._told = after.listing.by_name(), after.digests
+            torn = []
+            for file in wanted:
+                later = now.get(file.name)
+                if file.name in came and later is not None and (
+                    later == file or file.grown(later)
+                ):  # fmt: skip
+                    got[file.name] = file
+                elif later is not None:
+                    torn.append(later)
+            wanted = torn
+            if not torn:
+                break
+        if self.copy and wanted:  # nobody writes there
+            raise OperationError(f"{shown(wanted[0].name)} in the copy on {self.node} is damaged")
+        for file in wanted:  # it is being written all the time: what was there before stays
+            if have is not None and file.name in older:
+                await asyncio.to_thread(_link, have.files / file.name, staged / file.name)
+                got[file.name] = older[file.name]
+                self._keep_digest(file.name, have)
+        names = sorted(got)
+        return OutputSet(
+            there.source,
+            there.generation,
+            there.made,
+            Listing(tuple(got[name] for name in names), there.listing.skipped),
+            {name: self._digests[name] for name in names if name in self._digests},
+        )
+
+    async def _one(self, file: OutputFile, staged: Path, have: Copy | None) -> bool:
+        """Have one file staged; False: it is another by now."""
+        target = staged / file.name
+        if have is not None:
+            await asyncio.to_thread(_link, have.files / file.name, target)
+            self._keep_digest(file.name, have)
+            return True
+        try:
+            wanted = WantOutput(self.job, file.name, self.copy)
+            if not await self.outputs.fetch(self.node, wanted, file, target):
+                return False
+        except OperationError:
+            if not self.outputs.reaches(self.node):
+                raise
+            return False  # it was removed, cut, or has grown much while it came
+        except OSError as error:
+            if error.errno not in _NO_NAME:
+                raise
+            return False
+        self._digests[file.name] = found = await asyncio.to_thread(_digest, target)
+        return self._told.get(file.name, found) == found
+
+    def _keep_digest(self, name: str, have: Copy) -> None:
+        self._digests.pop(name, None)
+        if name in have.made.digests:
+            self._digests[name] = have.made.digests[name]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    os.link(source, target)

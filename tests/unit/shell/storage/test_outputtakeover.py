@@ -1,0 +1,179 @@
+"""Who becomes main has the newest that any node of its world knows of main's files before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticd.core.words.bulk import CopyOutput
+from elasticd.errors import OperationError
+from elasticd.outputsigns import await_coming, want_copies
+from elasticd.shell.storage import outputkeeper
+from elasticd.shell.storage.outputs import LastWorld
+from elasticd.types import JobId
+from tests.unit.shell.storage.outputnet import JOB, A, B, C, Net, Node
+
+FIRST: LastWorld = (1, (A, B, C))
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Net:
+    """A has written more since C has copied it; B has that, too."""
+    net = Net(tmp_path)
+    net.nodes[A].write(step1="one", log="1\n")
+    asyncio.run(net.nodes[C].follow())
+    net.nodes[A].write(step2="two", log="1\n2\n")
+    asyncio.run(net.nodes[B].follow())
+    return net
+
+
+async def entered(net: Net, node: Node, world: LastWorld) -> None:
+    """The node enters a world after the first one, and its trainer may go on."""
+    net.was, net.world = net.world, world
+    await node.keeper.enters(JOB, *world)
+    waited = await asyncio.to_thread(await_coming, node.output, 20.0, lambda: True)
+    assert waited, "the sign goes at last"
+
+
+def enter(net: Net, node: Node, world: LastWorld) -> dict[str, str]:
+    asyncio.run(entered(net, node, world))
+    return node.texts()
+
+
+NEWEST = {"step1": "one", "step2": "two", "log": "1\n2\n"}
+
+
+def test_the_newest_copy_comes_from_the_only_node_that_has_it(net: Net) -> None:
+    net.lost = {A}
+    net.fetched.clear()
+    assert enter(net, net.nodes[C], (2, (C, B))) == NEWEST
+    assert sorted(net.fetched) == ["log", "step2"], "what it has already is not fetched"
+    assert net.told == []
+
+
+def test_who_has_it_fetches_nothing(net: Net) -> None:
+    net.lost = {A}
+    net.fetched.clear()
+    assert enter(net, net.nodes[B], (2, (B, C))) == NEWEST
+    assert net.fetched == []
+
+
+def test_a_main_that_lives_gives_what_it_has_written_since(net: Net) -> None:
+    net.nodes[A].write(step3="three")
+    assert enter(net, net.nodes[C], (2, (C, A))) == {**NEWEST, "step3": "three"}
+    made = net.nodes[C].outputs.copies.newest(JOB)
+    assert made is not None and (made.made.source, made.made.generation) == (A, 1)
+
+
+def test_who_stays_main_fetches_nothing(net: Net) -> None:
+    a = net.nodes[A]
+    asyncio.run(a.keeper.enters(JOB, 1, (A, B, C)))
+    a.write(step3="three")
+    net.fetched.clear()
+    assert enter(net, a, (2, (A, C))) == {**NEWEST, "step3": "three"}
+    assert net.fetched == []
+
+
+@pytest.mark.parametrize("text", ["thre3", "th"])
+def test_a_damaged_copy_is_passed_over(net: Net, text: str) -> None:
+    """What is here stays, and that is said."""
+    b, c = net.nodes[B], net.nodes[C]
+    net.nodes[A].write(step3="three")
+    asyncio.run(c.follow())
+    copy = c.outputs.copies.newest(JOB)
+    assert copy is not None
+    (copy.files / "step3").write_text(text)
+    net.lost = {A}
+    assert enter(net, b, (2, (B, C))) == NEWEST
+    ((kind, reason),) = net.told
+    assert kind == "output_not_copied" and "step3 in the copy on c is damaged" in reason
+    assert reason.startswith("b, which is main now, goes on without the newest that a, which was")
+
+
+def test_whoever_does_not_give_it_keeps_the_script_no_longer(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bounds are none in this test: the node that has the files hangs."""
+    monkeypatch.setattr(outputkeeper, "TAKE_OVER_SECONDS", 0.05)
+    c, net.lost = net.nodes[C], {A}
+
+    async def hangs(*given: object) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(c.outputs, "fetch", hangs)
+    assert enter(net, c, (2, (C, B))) == {"step1": "one", "log": "1\n"}
+    ((_, reason),) = net.told
+    assert reason.endswith("it takes longer than 0.05 s")
+
+
+def test_a_copy_that_still_waits_for_the_lost_main_holds_up_nothing(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c, fetch = net.nodes[C], net.nodes[C].outputs.fetch
+    net.nodes[A].write(step3="three")
+
+    async def scene() -> None:
+        begun = asyncio.Event()
+
+        async def hangs(node: str, *given: object) -> bool:
+            if node != A:
+                return await fetch(node, *given)  # type: ignore[arg-type]
+            begun.set()
+            await asyncio.Event().wait()
+            raise OperationError("it never answers")
+
+        monkeypatch.setattr(c.outputs, "fetch", hangs)
+        c.keeper.follow(JOB)
+        await begun.wait()
+        net.lost = {A}
+        await entered(net, c, (2, (C, B)))
+
+    asyncio.run(scene())
+    assert c.texts() == NEWEST and net.told == []
+
+
+@pytest.mark.parametrize("broken", ["file", "link"])
+def test_where_the_script_can_not_be_kept_waiting_it_is_not(net: Net, broken: str) -> None:
+    c, net.lost = net.nodes[C], {A}
+    own: dict[str, Callable[[Path], object]] = {
+        "file": lambda path: path.write_text("a script's"),
+        "link": lambda path: path.symlink_to(c.output),
+    }
+    own[broken](c.output / ".elasticd")
+    assert {**enter(net, c, (2, (C, B)))}.items() >= {"step1": "one"}.items()
+
+
+def test_what_a_script_keeps_is_copied_at_once(net: Net) -> None:
+    """By who is main and has its script, to all that answer."""
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    a.write(step3="three")
+
+    async def scene() -> None:
+        for node in (a, b):
+            await node.keeper.enters(JOB, *FIRST)
+        told, follow = asyncio.Event(), b.outputs.follow
+
+        def follows(job: JobId) -> None:
+            follow(job)
+            told.set()
+
+        b.outputs.follow, net.lost = follows, {C}
+        rounds = [asyncio.ensure_future(node.keeper.rounds()) for node in (a, b)]
+        want_copies(b.output)  # it isn't main
+        want_copies(a.output)
+        await asyncio.wait_for(told.wait(), 20.0)
+        for task in rounds:
+            task.cancel()
+        await b.keeper._tasks.ended()
+
+    asyncio.run(scene())
+    assert b.copy() == {**NEWEST, "step3": "three"} and "step2" not in c.copy()
+
+
+def test_of_a_job_that_nobody_knows_no_copy_is_made(net: Net) -> None:
+    with pytest.raises(OperationError, match="no job"):
+        asyncio.run(net.nodes[B].outputs.serve(CopyOutput(JobId("other"))))
