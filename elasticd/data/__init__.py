@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from elasticd.data.huggingface import from_datasets as from_datasets
 from elasticd.data.jsonlines import JsonLines as JsonLines
+from elasticd.data.packed import PackedRows as PackedRows
+from elasticd.data.packed import packed as packed
+from elasticd.data.packed import row_mask as row_mask
+from elasticd.data.packed import row_positions as row_positions
+from elasticd.data.packed import row_targets as row_targets
 from elasticd.data.stream import SampleStream as SampleStream
 from elasticd.data.tokens import CachedTokens as CachedTokens
 from elasticd.data.tokens import cached as cached
 
-__all__ = ["CachedTokens", "JsonLines", "SampleStream", "cached", "from_datasets"]
+__all__ = [
+    "CachedTokens", "JsonLines", "PackedRows", "SampleStream", "cached", "from_datasets", "packed",
+    "row_mask", "row_positions", "row_targets",
+]  # fmt: skip

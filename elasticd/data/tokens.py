@@ -104,6 +104,10 @@ class CachedTokens:
     def __iter__(self) -> Iterator[Tokens]:
         return map(self.__getitem__, range(len(self)))
 
+    def lengths(self) -> list[int]:
+        """Of all rows, in tokens; none is read for that."""
+        return self._kept.lengths()
+
     def name(self, row: int) -> str:
         """Of the row that it is made of."""
         return _name(self._rows, row)
@@ -149,6 +153,11 @@ class TokenFile:
         print(f"elasticd: {path} is damaged; it is made anew", file=sys.stderr)
         path.unlink(missing_ok=True)
         return None
+
+    def lengths(self) -> list[int]:
+        """Of all rows."""
+        found: list[int] = np.diff(self._ends, prepend=0).tolist()
+        return found
 
     def tokens(self, row: int) -> Tokens | None:
         """A copy. None: they aren't what was written."""

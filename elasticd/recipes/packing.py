@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
+from elasticd.data.packed import fitted, row_mask
 from elasticd.errors import UsageError
 from elasticd.recipes.rows import Row, Sample
-from elasticd.train.steps.sampling import Permutation
 
-_OPEN = 64
-"""Sequences that are filled at once."""
 _LIKE = 0.02
 """Of the range of a model's output: as much as kernels may differ, and less than rows do that see
 one another."""
@@ -26,21 +23,8 @@ one another."""
 
 def pack(rows: Sequence[Row], longest: int, seed: int) -> list[Sample]:
     """Samples of at most ``longest`` tokens, a function of rows and seed. No row is divided."""
-    order = Permutation(len(rows), seed, 0)(np.arange(len(rows), dtype=np.uint64))
-    full: list[Sample] = []
-    places: list[tuple[int, list[Row]]] = []
-    for row in (rows[at] for at in order.tolist()):
-        size = len(row[0])
-        at = next((at for at, (room, _) in enumerate(places) if room >= size), None)
-        if at is None:
-            if len(places) == _OPEN:
-                least = min(range(_OPEN), key=lambda at: places[at][0])
-                full.append(tuple(places.pop(least)[1]))
-            places.append((longest, []))
-            at = len(places) - 1
-        room, held = places[at]
-        places[at] = room - size, [*held, row]
-    return full + [tuple(held) for _, held in places]
+    together = fitted([len(tokens) for tokens, _ in rows], longest, seed)
+    return [tuple(rows[at] for at in numbers) for numbers in together]
 
 
 class _Apart:
@@ -49,9 +33,7 @@ class _Apart:
     offset = 0
 
     def __init__(self, rows: mx.array) -> None:
-        self._at = mx.arange(rows.shape[1])
-        causal = self._at[:, None] >= self._at[None]
-        self._mask = (causal & (rows[:, :, None] == rows[:, None]))[:, None]
+        self._at, self._mask = mx.arange(rows.shape[1]), row_mask(rows)
 
     def make_mask(self, _: int, return_array: bool = True, window_size: int | None = None) -> Any:
         if window_size is None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from elasticd.data.jsonlines import lines_of
 from elasticd.errors import UsageError
-from elasticd.recipes.rowtokens import FileRows, Part, parts_of
+from elasticd.recipes.rowtokens import FileRows, TokenPart, parts_of
 from elasticd.settings.recipe import MlxLm
 from elasticd.settings.rules import one_line, show
 from elasticd.train.steps.sampling import Permutation
@@ -165,12 +165,14 @@ def read(
     except (ValueError, TypeError) as error:
         raise UsageError(f"{rows.name(0)}: {str(error).splitlines()[0]}") from None
 
-    def make(row: int) -> list[Part]:
+    def make(row: int) -> list[TokenPart]:
         try:
             made = [make(rows[row]) for make in makers]
         except Exception as error:  # a template may raise what it likes
             raise UsageError(f"{rows.name(row)}: this row can't be read: {_said(error)}") from None
-        return [Part(np.array(t[:longest], np.int32), int(offset), len(t)) for t, offset in made]
+        return [
+            TokenPart(np.array(t[:longest], np.int32), int(offset), len(t)) for t, offset in made
+        ]
 
     parts_at = parts_of(rows, make, key)
     found: list[Sample] = []

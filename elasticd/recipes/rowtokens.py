@@ -25,7 +25,7 @@ _WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".bin", ".pt", ".pth", ".
 _FORMAT = 1
 
 
-class Part(NamedTuple):
+class TokenPart(NamedTuple):
     """A row, or one of two answers of it: its tokens, the first that is trained, and how many there
     were before they were cut off."""
 
@@ -57,11 +57,11 @@ class FileRows:
         return {"rows": blake3.blake3(self.raw).hexdigest()}
 
 
-Make = Callable[[int], Sequence[Part]]
+Make = Callable[[int], Sequence[TokenPart]]
 """Of the row with that number."""
 
 
-def parts_of(rows: FileRows, make: Make, key: str) -> Callable[[int], Sequence[Part]]:
+def parts_of(rows: FileRows, make: Make, key: str) -> Callable[[int], Sequence[TokenPart]]:
     """What ``make`` makes of each row, from the node's cache if ``key`` is not empty: it names all
     that ``make`` depends on but for the rows. A disk that refuses costs only the time.
 
@@ -116,17 +116,17 @@ class _Numbered:
         return row
 
 
-def _packed(parts: Sequence[Part]) -> Tokens:
+def _packed(parts: Sequence[TokenPart]) -> Tokens:
     head = [len(parts)]
     for part in parts:
         head += [part.full, part.offset, len(part.tokens)]
     return np.concatenate([np.array(head, np.int32), *(part.tokens for part in parts)])
 
 
-def _unpacked(line: Tokens) -> list[Part]:
+def _unpacked(line: Tokens) -> list[TokenPart]:
     count, found = int(line[0]), []
     at = 1 + _HEAD * count
     for full, offset, size in line[1:at].reshape(count, _HEAD).tolist():
-        found.append(Part(line[at : at + size], offset, full))
+        found.append(TokenPart(line[at : at + size], offset, full))
         at += size
     return found

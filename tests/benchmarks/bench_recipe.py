@@ -81,12 +81,11 @@ def turnstile(steps: int) -> Callable[[], None]:
 
 def ours(file: Path, wait: Callable[[], None]) -> None:
     """The recipe without a daemon, which waits as its stream comes to a step."""
-    from elasticd.recipes import mlxlm
-    from elasticd.recipes.rows import RowStream
+    from elasticd.recipes import mlxlm, rows
     from elasticd.train.beginning import JOB_VARIABLE
     from elasticd.train.steps import randomness
 
-    class Waiting(RowStream):
+    class Waiting(rows.RowStream):
         def __next__(self) -> Any:
             global furthest
             position = self.state()["position"]
@@ -97,7 +96,7 @@ def ours(file: Path, wait: Callable[[], None]) -> None:
             return super().__next__()
 
     os.environ[JOB_VARIABLE] = str(file)
-    setattr(mlxlm, "RowStream", Waiting)  # noqa: B010
+    setattr(rows, "RowStream", Waiting)  # noqa: B010
     spec = job.load(file)
     randomness.seed_script(spec.train.seed)
     mlxlm.main(spec)
@@ -164,7 +163,11 @@ class Way:
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--way", name, "--steps", str(steps), str(file)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=file.parent,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": "0",
+                "ELASTICD_CACHE_DIR": str(file.parent),
+            },
         )  # fmt: skip
         self._await("READY")
 

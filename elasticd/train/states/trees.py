@@ -22,9 +22,10 @@ Generators = (random.Random, np.random.Generator)
 """What ``run.state`` takes besides, by a name of its own."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Slot:
-    """The place of one value of a tree."""
+    """The place of one value of a tree. (Frozen it would take three times as long to make, and a
+    step makes one for each array.)"""
 
     container: Any
     key: Any
@@ -43,27 +44,29 @@ def slots(tree: Any) -> dict[str, Slot]:
     Modules are dicts; their leaves whose names begin with an underscore are found too.
     """
     found: dict[str, Slot] = {}
-    _find(tree, "", found)
+    _find(tree, "", found, object)
     return found
 
 
-def _find(tree: Any, prefix: str, found: dict[str, Slot]) -> None:
+def _find(tree: Any, prefix: str, found: dict[str, Slot], kind: type) -> None:
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in items:
         if isinstance(value, (dict, list, tuple)):
-            _find(value, f"{prefix}{key}.", found)
-        else:
+            _find(value, f"{prefix}{key}.", found, kind)
+        elif isinstance(value, kind):
             found[f"{prefix}{key}"] = Slot(tree, key)
 
 
 def arrays(tree: Any) -> dict[str, mx.array]:
     """The arrays of a tree, by path."""
-    return {path: s.value for path, s in slots(tree).items() if isinstance(s.value, mx.array)}
+    return {path: slot.value for path, slot in array_slots(tree).items()}
 
 
 def array_slots(tree: Any) -> dict[str, Slot]:
     """The places of a tree's arrays, by path."""
-    return {path: s for path, s in slots(tree).items() if isinstance(s.value, mx.array)}
+    found: dict[str, Slot] = {}
+    _find(tree, "", found, mx.array)
+    return found
 
 
 def dtype_name(array: mx.array) -> str:

@@ -247,8 +247,9 @@ class Entrance:
         """Change the state in place, by a gradient and by what forward passes changed."""
         if clip_norm is not None:
             gradients, _ = optim.clip_grad_norm(gradients, clip_norm)  # type: ignore[no-untyped-call]
-        places = self._state.model_slots()
-        for path, array in changed.items():
-            places[path].put(array)
-        del places
+        if changed:  # of most models nothing: looking for the places takes a while
+            places = self._state.model_slots()
+            for path, array in changed.items():
+                places[path].put(array)
+            del places
         self._state.update(gradients)

@@ -33,7 +33,15 @@ def section(title: str) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("title", ["Files of JSON lines", "Tokens", "Hugging Face datasets"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Files of JSON lines",
+        "Tokens",
+        "Packed rows",
+        "Hugging Face datasets",
+    ],
+)
 def test_an_example_of_the_page_trains(title: str, tmp_path: Path) -> None:
     if "import datasets" in section(title):
         pytest.importorskip("datasets", reason="datasets is not installed")
