@@ -325,5 +325,5 @@ class DaemonSeat:
     def phase(self, name: WorkPhase) -> None:
         self.driver.phase(name)
 
-    def log(self, values: Mapping[str, float | str]) -> None:
-        self.driver.log(values)
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        self.driver.show(step, values)
