@@ -109,7 +109,7 @@ def test_names_and_their_file_are_bounded(node: Node, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_MOST_BYTES", 100_000)
     for step in range(1, 400):
         many: dict[str, Any] = {f"n{n}": (step, 0.1) for n in range(40)}
-        named(node, step, **many, **{"x" * 65: (1, 1.0)})
+        named(node, step, **(many | {"x" * 65: (1, 1.0)}))
     values = node.of()["values"]
     assert list(values) == [f"n{n}" for n in range(MOST_NAMED + 1)], "one more: that of keep_best"
     assert all(len(points) <= MOST_NAMED_POINTS + 1 for points in values.values())
