@@ -127,7 +127,7 @@ def optimize(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class OptimizeResult:
     """``compared``: ``best`` with the present setting, ``base``; None: that failed, or is the
     fastest."""
 
@@ -145,7 +145,7 @@ class _Found:
         return self.best.setting.micro if better or fits else None
 
 
-def _tried(search: Search, spec: JobSpec) -> _Found:
+def _tried(search: Search, spec: JobSpec) -> OptimizeResult:
     best = search.best(spec.batch.micro)
     base = search.trials[0]
     if not base.seconds and not (base.short and best.seconds):
@@ -166,7 +166,7 @@ def _tried(search: Search, spec: JobSpec) -> _Found:
     _run(search, used.setting)
     plain = [each for each in search.trials if each.setting == used.setting and each.seconds]
     said = (of_recomputing(plain, again), of_storing(plain, stores, spec.checkpoint.every_steps))
-    return _Found(base, best, compared, (*said, _NOT_TRIED))
+    return OptimizeResult(base, best, compared, (*said, _NOT_TRIED))
 
 
 def _run(search: Search, setting: Setting) -> Trial:
@@ -228,7 +228,7 @@ def _write(path: Path, micro: int) -> None:
 
 
 def _told(
-    spec: JobSpec, search: Search, found: _Found, busy: Sequence[str], *, written: bool
+    spec: JobSpec, search: Search, found: OptimizeResult, busy: Sequence[str], *, written: bool
 ) -> dict[str, Any]:
     change = found.change
     return {
@@ -246,7 +246,7 @@ def _told(
     }
 
 
-def _said(found: _Found) -> str:
+def _said(found: OptimizeResult) -> str:
     """What comes of it for batch.micro."""
     now, best = found.base.setting.micro, found.best.setting.micro
     if not found.base.seconds:
@@ -261,7 +261,13 @@ def _said(found: _Found) -> str:
 
 
 def _show(
-    path: Path, spec: JobSpec, search: Search, found: _Found, busy: Sequence[str], *, written: bool
+    path: Path,
+    spec: JobSpec,
+    search: Search,
+    found: OptimizeResult,
+    busy: Sequence[str],
+    *,
+    written: bool,
 ) -> None:
     if busy:
         screen.say(f"{', '.join(busy)} trains here: the figures are of a busy machine.")
