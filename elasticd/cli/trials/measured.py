@@ -103,8 +103,10 @@ def verdict(before: Sequence[Trial], after: Sequence[Trial]) -> TrialComparison:
         f"a step takes {_spread(now)} in place of {_spread(was)}:"
         f" {abs(gain):.0%} {'shorter' if gain >= 0 else 'longer'}"
     )
-    if not sure:
-        said += f", which is not more than {LEAST_GAIN:.0%} and than runs of one setting differ"
+    if gain >= LEAST_GAIN and not sure:
+        said += ", but not each time"
+    elif 0 <= gain < LEAST_GAIN:
+        said += f", which is less than {LEAST_GAIN:.0%}"
     return TrialComparison(before[0].setting, after[0].setting, gain, sure, said)
 
 
