@@ -115,6 +115,10 @@ WorkPhase = Literal["data", "compute", "reduce", "update", "user", "evaluate", "
 StepPart = Literal["data", "compute", "reduce", "update", "waiting", "checkpoint", "script"]
 """What the time of a step goes to; ``script``: what is the script's own, between two steps."""
 STEP_PARTS: tuple[StepPart, ...] = get_args(StepPart)
+MOST_NAMED = 32
+"""Names of ``run.log`` of which a job's values are shown."""
+MOST_NAME_LETTERS = 64
+"""Of such a name."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

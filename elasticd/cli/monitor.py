@@ -16,7 +16,7 @@ from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.monitors.keys import Key, Keyboard
 from elasticd.cli.monitors.looking import Lookout, look, status_of
 from elasticd.cli.monitors.picture import picture
-from elasticd.cli.monitors.scene import moved
+from elasticd.cli.monitors.scene import moved, turned
 from elasticd.cli.options import Home, Json, MaybeJob, Performance, common
 
 DRAW_SECONDS = 0.25
@@ -40,6 +40,7 @@ def monitor(
       tab, arrows   another job
       l             the last lines of the job's logs, and back
       p             what the time of a step goes to, by rank, in seconds, and back
+      v             the curve of the next value that the script gave to run.log, at last the loss
       q, Ctrl-C     leave; nothing changes
 
     On a narrow terminal columns are left out in this order: of nodes version, chip, memory, link;
@@ -87,17 +88,19 @@ def _taken(live: Live, keyboard: Keyboard, interrupts: Interrupts) -> Iterator[N
 
 def _watch(console: Console, lookout: Lookout, interrupts: Interrupts, performance: bool) -> None:
     """Until somebody leaves."""
-    keyboard = Keyboard()
+    keyboard, curve = Keyboard(), ""
     live = Live(console=console, screen=True, auto_refresh=False)
     lookout.start()
     try:
         with _taken(live, keyboard, interrupts):
             while True:
-                live.update(_drawn(console, lookout, performance), refresh=True)
+                live.update(_drawn(console, lookout, performance, curve), refresh=True)
                 for key in keyboard.pressed(DRAW_SECONDS):
                     if key == "quit":
                         return
                     performance ^= key == "performance"
+                    if key == "values":
+                        curve = turned(lookout.scene.named, curve)
                     _obey(key, lookout)
     except EOFError:  # the terminal is gone
         return
@@ -108,12 +111,12 @@ def _watch(console: Console, lookout: Lookout, interrupts: Interrupts, performan
 def _obey(key: Key, lookout: Lookout) -> None:
     if key == "logs":
         lookout.show_logs(not lookout.logs)
-    elif key != "performance":
+    elif key in ("next", "previous"):
         by = 1 if key == "next" else -1
         lookout.show(moved(lookout.scene.jobs, lookout.job, by))
 
 
-def _drawn(console: Console, lookout: Lookout, performance: bool) -> Text:
+def _drawn(console: Console, lookout: Lookout, performance: bool, curve: str) -> Text:
     lines = picture(
         lookout.scene,
         lookout.job,
@@ -123,6 +126,7 @@ def _drawn(console: Console, lookout: Lookout, performance: bool) -> Text:
         performance=performance,
         live=True,
         blocks=_has_blocks(),
+        curve=curve,
     )
     pieces = [[(screen.clean(text), style) for text, style in line] for line in lines]
     return Text("\n", no_wrap=True, end="").join(Text.assemble(*each) for each in pieces)

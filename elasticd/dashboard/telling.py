@@ -3,8 +3,8 @@ Pure; the figures are those of the monitor and of the report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.cli.monitors.scene import Event, Scene
@@ -26,13 +26,15 @@ _JOB_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """``losses`` by step and ``rates`` (steps a second) by time: since somebody watches it."""
+    """``losses`` and ``named`` values by step; ``rates`` (steps a second) by time, since somebody
+    watches it."""
 
     job: str
     course: Chronicle | None
     events: tuple[Event, ...]
     losses: tuple[tuple[int, float], ...]
     rates: tuple[tuple[float, float], ...]
+    named: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
 
 
 def look(
@@ -60,6 +62,7 @@ def course(watched: WatchedJob) -> dict[str, Any]:
     said: dict[str, Any] = {
         "job": watched.job,
         "losses": [list(each) for each in thinned(losses)],
+        "values": {name: [list(each) for each in told] for name, told in watched.named.items()},
         "rates": [list(each) for each in watched.rates],
         "events": [_event(each) for each in reversed(watched.events)],
         "course": None,

@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elasticd.cli.keptlosses import kept_losses
-from elasticd.cli.monitors.scene import MOST_LOSSES, Event, Recollection
+from elasticd.cli.keptlosses import kept_curves
+from elasticd.cli.monitors.scene import Event, Recollection
 from elasticd.cli.reports.chronicle import Reader
 from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
-from elasticd.core.jobs.losses import LossCurve
 from elasticd.dashboard.metrics import ToldJob
 from elasticd.dashboard.telling import WatchedJob
 from elasticd.errors import ElasticdError, NoDaemonError, ProtocolError
@@ -79,15 +78,14 @@ class JobWatch:
     def seen(self, now: float) -> WatchedJob:
         """All that pages are shown of it."""
         with self._lock:
-            events, losses = tuple(self._memory.events), tuple(self._memory.losses)
-            course = self._reader.result(now)
-            return WatchedJob(self.job, course, events, losses, tuple(self._rates))
+            events, curve = tuple(self._memory.events), self._memory.curve
+            course, rates = self._reader.result(now), tuple(self._rates)
+            return WatchedJob(self.job, course, events, tuple(curve.points), rates, curve.told())
 
     def _run(self) -> None:
-        losses, _ = kept_losses(self._client, self.job)
+        kept = kept_curves(self._client, self.job)
         with self._lock:
-            seen, self._memory.curve = self._memory.curve, LossCurve(MOST_LOSSES)
-            self._memory.remember([*losses, *seen.points])
+            self._memory.remember(kept)
         try:
             while not self._over.is_set() and not self._tail.ended:
                 self._turn()

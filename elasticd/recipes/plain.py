@@ -109,7 +109,8 @@ class _Company:
         self._obey(order)
         self._stay(TICK_SECONDS if self._goes_on else _QUICK_SECONDS)
         script = self._script
-        run.log(script_seconds=0.0 if script is None else script.ran_seconds)
+        seconds = 0.0 if script is None else script.ran_seconds
+        self._seat.driver.note({"script_seconds": seconds})
         entered = time.monotonic() - self._entered
         self._told = replace(self._told, entered_seconds=entered)
         self._word.clear()
@@ -213,7 +214,7 @@ class _Company:
         self._keep(world.rank)
         begins = f"begins anew, time {order.restarts}" if order.restarts else "begins"
         print(f"elasticd: the script {begins}, as rank {world.rank} of {world.size}", flush=True)
-        self._run.log(restarts=order.restarts)
+        self._seat.driver.note({"restarts": order.restarts})
         try:
             self._script = Script(command, self._folder, variables)
         except OSError as error:

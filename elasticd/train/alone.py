@@ -248,5 +248,5 @@ class AloneSeat:
     def phase(self, name: str) -> None:
         pass
 
-    def log(self, values: Mapping[str, float | str]) -> None:
+    def show(self, step: int, values: Mapping[str, float]) -> None:
         pass

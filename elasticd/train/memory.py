@@ -86,7 +86,7 @@ class MemoryOptimizer:
         jobs = [measured] if isinstance(measured, Mapping) else list(measured)
         sizes = _sizes(model_size, _BYTES[dtype])
         fit, said = _fitted(sizes, optimizer, [_of_job(job) for job in jobs], step)
-        limit, limit_said = _limit(memory_bytes)
+        limit, limit_said = node_limit(memory_bytes)
         return _suggested(fit, limit, share, num_devices, [*said, limit_said])
 
 
@@ -200,7 +200,7 @@ def _measured(step: Callable[[int], Any], samples: int) -> MemoryPoint:
     return MemoryPoint(samples, max(0, extra))
 
 
-def _limit(memory_bytes: int | None) -> tuple[int, str]:
+def node_limit(memory_bytes: int | None) -> tuple[int, str]:
     """What a node is to use, and how that is known."""
     told = int(mx.device_info().get("max_recommended_working_set_size", 0))
     if memory_bytes is None and mx.metal.is_available() and told:

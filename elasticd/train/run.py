@@ -223,10 +223,10 @@ class Run:
         return model_digest(parameters)
 
     def log(self, **values: float) -> None:
-        """Show figures beside the loss, and tell them where ``[track]`` of job.toml says so. The
-        newest 100 names are kept."""
-        self._seat.log(values)
-        self._runner.logs.tracking.log(values)
+        """Show figures beside the loss, once the loop's body is over, and tell them where
+        ``[track]`` of job.toml says so. The first 32 names are shown, of at most 64 letters; texts
+        are not."""
+        self._runner.logs.log(values)
 
     def track(self, name: str, thing: Any, *, per_rank: bool = False) -> None:
         """Make ``thing`` part of the state that checkpoints hold and that a replacement is given.

@@ -13,7 +13,7 @@ import tty
 from collections.abc import Iterator
 from typing import Literal
 
-Key = Literal["quit", "next", "previous", "logs", "performance"]
+Key = Literal["quit", "next", "previous", "logs", "performance", "values"]
 
 _PLAIN: dict[bytes, Key] = {
     b"q": "quit",
@@ -22,6 +22,8 @@ _PLAIN: dict[bytes, Key] = {
     b"L": "logs",
     b"p": "performance",
     b"P": "performance",
+    b"v": "values",
+    b"V": "values",
     b"\t": "next",
 }
 _BEHIND_ESCAPE: dict[bytes, Key] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from elasticd.cli.keptlosses import kept_losses
+from elasticd.cli.keptlosses import kept_curves
 from elasticd.cli.monitors.scene import MOST_LOG_LINES, Recollection, Scene, first
 from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
@@ -61,7 +61,7 @@ def look(client: Client, job: str | None) -> Scene:
     if chosen is not None:
         for event in client.stream(ReadEvents(JobId(chosen))):
             memory.happened(event)
-        memory.remember(kept_losses(client, chosen)[0])
+        memory.remember(kept_curves(client, chosen))
         if (described := Scene(status).described(chosen)) is not None:
             memory.looked(described)
     return memory.scene(status)
@@ -162,7 +162,7 @@ class Lookout:
         job = self._memory.job
         logs = last_log_lines(self._client, job) if self._logs and job is not None else ()
         if job is not None and not self._remembers:
-            self._memory.remember(kept_losses(self._client, job)[0])
+            self._memory.remember(kept_curves(self._client, job))
             self._remembers = True
         if (described := Scene(status).described(job)) is not None:
             self._memory.looked(described)

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from elasticd.cli.keptlosses import value_of
 from elasticd.cli.monitors.scene import Scene
 from elasticd.cli.output import shown_bytes
 from elasticd.cli.performance import PERFORMANCE, performance_rows
@@ -33,7 +34,7 @@ MONITORED_PLAIN = Table(("rank", "node", "trainer"), drops=("trainer",))
 LEAST_WIDTH, LEAST_HEIGHT = 20, 6
 _SHOWN = 10
 """Of what happened, where there is no height to fill."""
-KEYS = "q quit  tab, arrows: other job  l logs  p performance"
+KEYS = "q quit  tab, arrows: other job  l logs  p performance  v other curve"
 _BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "_.,-=+*#"
 _STYLES = {
     "fault_detected": "yellow",
@@ -84,14 +85,15 @@ def picture(
     performance: bool = False,
     live: bool = False,
     blocks: bool = True,
+    curve: str = "",
 ) -> list[Line]:
     """``job``: the one to show; what the scene has of another one is left out. ``width`` and
     ``height`` None: as many as it takes. ``logs``: the last lines of the logs instead of what
     happened. ``performance``: what a step of each rank is made of. ``blocks``: the terminal can
-    show block elements."""
+    show block elements. ``curve``: what of ``run.log`` is drawn instead of the loss."""
     width = None if width is None else max(width, LEAST_WIDTH)
     described, mine = scene.described(job), job is not None and scene.job == job
-    top = _top(scene, described, job, width, mine=mine, blocks=blocks)
+    top = _top(scene, described, job, width, mine=mine, blocks=blocks, curve=curve)
     parts = [_nodes(scene, width)]
     if described is not None:
         parts += [_steps(described, width) if performance else _ranks(described, width)]
@@ -137,6 +139,7 @@ def _top(
     *,
     mine: bool,
     blocks: bool,
+    curve: str,
 ) -> list[Line]:
     view = scene.status.get("view") or {}
     cluster, leader = shown(scene.status.get("cluster")), shown(view.get("leader"))
@@ -159,8 +162,20 @@ def _top(
     lines += _folded(", ".join(parts), "", width)
     if reason := in_short(job.get("reason")):
         lines += _folded(reason, "yellow", width)[:3]
-    curve = sparkline(scene.losses, (width or 80) - 2, blocks=blocks) if mine and not plain else ""
-    return [*lines, *([[(curve, "cyan")]] if curve else [])]
+    if values := _values(job):
+        lines += _folded(values, "", width)[:2]
+    if plain or not mine:
+        return lines
+    points, name = (scene.named[curve], curve) if curve in scene.named else (scene.losses, "loss")
+    drawn = sparkline(points, (width or 80) - 2, blocks=blocks, name=name)
+    return [*lines, *([[(drawn, "cyan")]] if drawn else [])]
+
+
+def _values(job: Mapping[str, Any]) -> str:
+    """What the script gave to ``run.log`` last."""
+    named = job.get("values")
+    told = [(n, value_of(v)) for n, v in named.items()] if isinstance(named, Mapping) else []
+    return ", ".join(f"{clean(str(name))} {point[1]:.4g}" for name, point in told if point)
 
 
 def _figures(job: Mapping[str, Any]) -> list[str]:
@@ -172,12 +187,14 @@ def _figures(job: Mapping[str, Any]) -> list[str]:
     return parts + ([f"{shown(job.get('lost_steps'))} steps lost"] if job.get("lost_steps") else [])
 
 
-def sparkline(losses: Sequence[tuple[int, float]], width: int, *, blocks: bool) -> str:
-    """The losses that were seen, the newest on the right, with the first and the last one."""
-    values = [value for _, value in losses if math.isfinite(value)]
+def sparkline(
+    points: Sequence[tuple[int, float]], width: int, *, blocks: bool, name: str = "loss"
+) -> str:
+    """The values that were seen, the newest on the right, with the first and the last one."""
+    values = [value for _, value in points if math.isfinite(value)]
     if len(values) < 2:
         return ""
-    first, last = f"loss {values[0]:.4g} ", f" {values[-1]:.4g}"
+    first, last = f"{clean(name)} {values[0]:.4g} ", f" {values[-1]:.4g}"
     room = max(8, width - len(first) - len(last))
     size = -(-len(values) // room)
     means = [sum(part) / len(part) for part in _chunks(values, size)]

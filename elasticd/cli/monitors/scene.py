@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticd.cli.keptlosses import KeptCurves, Named, value_of
 from elasticd.cli.output import ENDED, in_order
 from elasticd.core.jobs.losses import Loss, LossCurve
 
@@ -25,13 +26,15 @@ TIMELINE = (
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``job``: whose events, losses and logs these are. ``trouble``: why this is not new."""
+    """``job``: whose events, curves and logs these are. ``named``: by what the script calls them.
+    ``trouble``: why this is not new."""
 
     status: Mapping[str, Any]
     job: str | None = None
     events: tuple[Event, ...] = ()
     faults: tuple[Event, ...] = ()
-    losses: tuple[tuple[int, float], ...] = ()
+    losses: tuple[Loss, ...] = ()
+    named: Named = field(default_factory=dict)
     logs: tuple[str, ...] = ()
     trouble: str = ""
 
@@ -54,6 +57,7 @@ class Scene:
             "job": self.described(job),
             "queue": queue,
             "losses": [list(each) for each in self.losses],
+            "values": {name: [list(each) for each in told] for name, told in self.named.items()},
             "faults": list(self.faults),
             "events": list(self.events),
         }
@@ -79,12 +83,16 @@ class Recollection:
         step, loss, lost = job.get("step"), job.get("loss"), job.get("lost_steps")
         if isinstance(step, int) and isinstance(loss, int | float):
             self.curve.take(step, float(loss), lost if isinstance(lost, int) else None)
+        values = job.get("values")
+        for name, told in values.items() if isinstance(values, Mapping) else ():
+            if (point := value_of(told)) is not None:
+                self.curve.show(str(name), *point)
 
-    def remember(self, losses: Sequence[Loss]) -> None:
-        """What daemons have kept of the time before."""
-        for step, loss in losses:
-            self.curve.take(step, loss, 0)
-        self.curve.lost = None
+    def remember(self, kept: KeptCurves) -> None:
+        """What daemons have kept of the time before. What was seen since then comes behind it."""
+        seen, self.curve = self.curve, LossCurve(MOST_LOSSES)
+        for losses, named in ((kept.losses, kept.named), (seen.points, seen.told())):
+            self.curve.recall(losses, named)
 
     @property
     def losses(self) -> list[Loss]:
@@ -93,8 +101,14 @@ class Recollection:
 
     def scene(self, status: Mapping[str, Any], logs: tuple[str, ...] = ()) -> Scene:
         """With that status."""
-        parts = tuple(self.events), tuple(self.faults), tuple(self.losses)
-        return Scene(status, self.job, *parts, logs)
+        events, faults, losses = tuple(self.events), tuple(self.faults), tuple(self.curve.points)
+        return Scene(status, self.job, events, faults, losses, self.curve.told(), logs)
+
+
+def turned(named: Iterable[str], shown: str) -> str:
+    """The name of the curve behind the one that is shown, around the end; "" is the loss."""
+    names = ["", *named]
+    return names[(names.index(shown) + 1) % len(names)] if shown in names else ""
 
 
 def first(jobs: Sequence[Mapping[str, Any]]) -> str | None:

@@ -23,6 +23,7 @@ class JobFacts:
         ranks: with what their steps were made of, when that was told last.
         lacking: what could not be had, in sentences.
         version: of this elasticctl.
+        named: of what the script gave to ``run.log``, by that name.
     """
 
     made: float
@@ -35,3 +36,4 @@ class JobFacts:
     ranks: tuple[Mapping[str, Any], ...]
     lacking: tuple[str, ...]
     version: str
+    named: tuple[LoggedCurve, ...] = ()

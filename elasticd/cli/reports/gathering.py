@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import elasticd
-from elasticd.cli.keptlosses import kept_losses
+from elasticd.cli.keptlosses import KeptCurves, kept_curves
 from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.reports.chronicle import Chronicle, Reader
 from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.fields import maps, number
 from elasticd.cli.reports.losses import LEAST_POINTS, LoggedCurve, curve, thinned
+from elasticd.cli.screen import clean
 from elasticd.client.client import Client
+from elasticd.core.jobs.losses import Loss
 from elasticd.core.words.requests import ListCheckpoints, OpenOutputs, ReadEvents, ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
@@ -51,11 +54,9 @@ def gather(client: Client, job: JobId, now: float) -> JobFacts:
     except (OperationError, NoDaemonError) as error:
         lacking.append(f"Checkpoints: {error}")
     plain = is_plain(found[0])  # what was kept of one are the losses of rounds, which are none
-    losses, ranks = ([], []) if plain else kept_losses(client, str(job))
-    curves: list[LoggedCurve] = []
-    if len(losses) >= LEAST_POINTS:
-        finite = [(float(step), loss) for step, loss in losses if math.isfinite(loss)]
-        curves.append(LoggedCurve("loss by step, as the daemon kept it", tuple(thinned(finite))))
+    kept = KeptCurves() if plain else kept_curves(client, str(job))
+    curves = _kept("loss by step, as the daemon kept it", kept.losses)
+    named = [each for name, points in kept.named.items() for each in _kept(clean(name), points)]
     try:
         curves += _curves(client, job, lacking)
     except (OperationError, NoDaemonError, ProtocolError, OSError) as error:
@@ -69,10 +70,16 @@ def gather(client: Client, job: JobId, now: float) -> JobFacts:
         tuple(maps(stored, "checkpoints")),
         silent if isinstance(silent, dict) else {},
         tuple(curves),
-        tuple(ranks),
+        tuple(kept.ranks),
         tuple(lacking),
         elasticd.__version__,
+        tuple(named),
     )
+
+
+def _kept(name: str, points: Sequence[Loss]) -> list[LoggedCurve]:
+    finite = [(float(step), value) for step, value in points if math.isfinite(value)]
+    return [LoggedCurve(name, tuple(thinned(finite)))] if len(finite) >= LEAST_POINTS else []
 
 
 def _course(client: Client, job: JobId, now: float) -> Chronicle | None:

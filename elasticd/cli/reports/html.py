@@ -32,7 +32,9 @@ body { margin: 0 auto; padding: 1.5rem; max-width: 62rem; background: var(--pape
   color: var(--ink); font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 1rem 0 .25rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .small { display: inline-block; vertical-align: top; width: 49%;
+  padding-right: 1rem; font-size: .85rem; } .small svg text { font-size: 20px; }
+@media (max-width: 40rem) { .small { width: 100%; } }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .75rem .25rem 0;
   border-bottom: 1px solid var(--rule); overflow-wrap: break-word; }
@@ -50,7 +52,7 @@ rect.paused { fill: var(--paused); } .legend { display: flex; flex-wrap: wrap; g
   --training: #2f7d4f; --detection: #b3261e; --regrouping: #c77700; --parked: #7a4fa3;
   --waiting: #9aa0a6; --paused: #5b7fa8; --curve: #1f5fa8; }
   body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; }
-  h2, h3 { break-after: avoid; } tr, svg { break-inside: avoid; }
+  h2, h3 { break-after: avoid; } tr, svg, .small { break-inside: avoid; }
   thead { display: table-header-group; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
@@ -87,9 +89,10 @@ def _block(section: ET.Element, block: Block) -> None:
         case Sheet():
             _sheet(section, block)
         case Chart():
-            _add(section, "h3", block.title)
-            section.append(drawing.line_chart(block))
-            _add(section, "p", block.said)
+            part = ET.SubElement(section, "div", {"class": "small" if block.small else "chart"})
+            _add(part, "h3", block.title)
+            part.append(drawing.line_chart(block))
+            _add(part, "p", block.said)
         case CourseChart():
             section.append(drawing.course_chart(block))
             _legend(section, {each.kind for each in block.stretches})

@@ -35,13 +35,15 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One line; ``stepped``: each value holds until the next point. ``said``: the same in words."""
+    """One line; ``stepped``: each value holds until the next point. ``said``: the same in words.
+    ``small``: there are many of them."""
 
     title: str
     across: str
     points: tuple[tuple[float, float], ...]
     said: str
     stepped: bool = False
+    small: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ def paper(facts: JobFacts) -> Paper:
     chapters = [
         Chapter("State", _state(facts)),
         *([Chapter("Curves", tuple(curves))] if facts.curves or not plain else []),
+        *([Chapter("Values that the script told", tuple(_named(facts)))] if facts.named else []),
         Chapter("Where the time went", tuple(_time(facts.course, plain=plain))),
         *([] if plain else [Chapter("What a step was made of", (_parts(facts),))]),
         Chapter("Faults and recoveries", tuple(_faults(facts, plain=plain))),
@@ -100,6 +101,12 @@ def _state(facts: JobFacts) -> tuple[Block, ...]:
 def _charts(facts: JobFacts) -> Iterable[Block]:
     for each in facts.curves:
         yield Chart(each.name, "step", each.points, in_words(each.points, "step"))
+
+
+def _named(facts: JobFacts) -> Iterable[Block]:
+    for each in facts.named:
+        told = in_words(each.points, "step")
+        yield Chart(each.name, "step", each.points, told, small=True)
 
 
 def _curves(facts: JobFacts) -> Iterable[Block]:

@@ -28,6 +28,7 @@ def job_status(
         "generation": 0,
         "step": 0,
         "loss": None,
+        "values": {},
         "steps_per_second": 0.0,
         "recoveries": 0,
         "lost_steps": 0,
@@ -96,6 +97,7 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **nothing,
         **none,
+        "values": {},
         "steps_per_second": 0.0,
         "restarts": fields.get("restarts", 0),
         "script_seconds": fields.get("script_seconds", 0.0) if ranks else 0.0,

@@ -24,8 +24,8 @@ from elasticd.types import JobId, NodeId
 TOLD_AT_ONCE = 64
 """Of the ended jobs that a node lacks; it is told of more when it has taken these in."""
 ACCOUNT = (
-    "generation", "loss", "recoveries", "lost_steps", "exact", "exact_reason", "bytes_per_step",
-    "fast_bytes_per_step", "digest", "digest_step", "quarantined", "restarts",
+    "generation", "loss", "values", "recoveries", "lost_steps", "exact", "exact_reason",
+    "bytes_per_step", "fast_bytes_per_step", "digest", "digest_step", "quarantined", "restarts",
 )  # fmt: skip
 """Of a summary: what is kept of a job that ended."""
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}

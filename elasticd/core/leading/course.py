@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.patience import Patience
 from elasticd.core.words.records import World, shared_step
 from elasticd.core.words.worlds import Progress
-from elasticd.types import NodeId, Tag
+from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED, NodeId, Tag
+
+
+class NamedValue(NamedTuple):
+    """What a script gave to ``run.log`` in the body of a step, as one rank told it."""
+
+    step: int
+    value: float
+    rank: int
 
 
 @dataclass(slots=True)
@@ -30,6 +40,8 @@ class Course:
     named."""
     restarts: int = 0
     """So often a plain job's script was begun anew, as far as its ranks have told."""
+    named: dict[str, NamedValue] = field(default_factory=dict)
+    """The last ones, by name, of committed steps."""
     released: set[NodeId] = field(default_factory=set)
     """Members that may leave their loop: all steps are done and stored."""
 
@@ -92,6 +104,7 @@ class Course:
         assert world is not None
         if world.goes_back:
             self.committed = world.step
+            self.named = {n: last for n, last in self.named.items() if last.step <= world.step}
             if self.loss_step != world.step:  # which may lie before it, in another line
                 self.loss, self.loss_step = None, world.step
         self.committed = max(self.committed, world.step)
@@ -119,7 +132,27 @@ class Course:
             self.restarts = max(self.restarts, int(told))
         further = progress.committed > self.committed
         self.committed = max(self.committed, progress.committed)
+        if before is None or _named(before) != _named(progress):
+            self._show(node, progress.named)
         return further
+
+    def _show(self, node: NodeId, named: Mapping[str, tuple[int, float]]) -> None:
+        """Of each name the newest committed value counts, of one step's the lowest rank's."""
+        if self.world is None or node not in self.world.members:
+            return
+        rank = self.world.members.index(node)
+        for name, (step, value) in named.items():
+            known = self.named.get(name)
+            if step > self.committed or len(name) > MOST_NAME_LETTERS:
+                continue
+            if known is None and len(self.named) > MOST_NAMED:  # one more than that: keep_best's
+                continue
+            if known is None or (step, -rank) >= (known.step, -known.rank):
+                self.named[name] = NamedValue(step, value, rank)
+
+
+def _named(progress: Progress) -> tuple[int, dict[str, tuple[int, float]]]:
+    return progress.committed, progress.named
 
 
 def _place(progress: Progress) -> tuple[str, int, int]:

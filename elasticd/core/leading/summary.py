@@ -68,6 +68,7 @@ def fields(office: Office, state: str, why: str) -> dict[str, Any]:
         "generation": world.generation.counter if world is not None else 0,
         "step": course.committed,
         "loss": course.loss if course.committed else None,
+        "values": {n: {"step": v.step, "value": v.value} for n, v in course.named.items()},
         "steps_per_second": round(min(speeds), 3) if speeds else 0.0,
         "recoveries": office.account.recoveries,
         "lost_steps": office.account.lost_steps,

@@ -215,6 +215,8 @@ class TrainerProgress:
     peak_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     """What the time of a step goes to lately, by part (``StepPart``); empty: that is not known."""
+    named: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """As in :class:`Progress`."""
 
 
 @dataclass(frozen=True, slots=True)

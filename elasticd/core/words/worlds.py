@@ -225,6 +225,9 @@ class Progress:
     peak_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     """What the time of a step goes to there lately, by part; empty: that is not known."""
+    named: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """What the script has given to ``run.log`` there: of each name the last value, with its step.
+    At most ``MOST_NAMED``, and one more that ``keep_best`` names."""
 
     def has_begun_after(self, step: int) -> bool:
         """Whether it has begun the step after this one."""

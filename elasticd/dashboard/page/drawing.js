@@ -32,7 +32,7 @@ export function ticks(low, high, about) {
 }
 
 // points: [x, y]; stepped: a value holds until the next point; shown: how an x reads.
-export function lineChart(svg, points, { stepped = false, shown = short, across = "step", none = "nothing yet" } = {}) {
+export function lineChart(svg, points, { stepped = false, shown = short, across = "step", none = "nothing yet", what = "" } = {}) {
   svg.replaceChildren();
   const known = points.filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y));
   if (known.length < 2) {
@@ -66,7 +66,7 @@ export function lineChart(svg, points, { stepped = false, shown = short, across 
   const [first, last] = [known[0], known[known.length - 1]];
   svg.setAttribute(
     "aria-label",
-    `from ${short(first[1])} at ${across} ${shown(first[0])} to ${short(last[1])} at ${across} ${shown(last[0])}; ` +
+    `${what ? `${what} ` : ""}from ${short(first[1])} at ${across} ${shown(first[0])} to ${short(last[1])} at ${across} ${shown(last[0])}; ` +
       `lowest ${short(Math.min(...ys))}, highest ${short(Math.max(...ys))}`,
   );
 }

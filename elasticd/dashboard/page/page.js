@@ -338,14 +338,16 @@ const WORDS = {
 };
 
 const OF_STEPS = ["useful", "redone", "checkpoints"];
-const NOTHING = { losses: [], rates: [], events: [], course: null };
+const NOTHING = { losses: [], values: {}, rates: [], events: [], course: null };
 
 function showCourse() {
-  const { losses, rates, events, course: told } = course ?? NOTHING;
+  const { losses, values, rates, events, course: told } = course ?? NOTHING;
   const plain = isPlain(look?.job);
   const stored = events.find((event) => event.kind === "checkpoint_committed");
   if (course) course.newest = stored?.line ?? "";
-  lineChart(at("losses"), losses, { none: "no losses seen yet" });
+  named(values ?? {});
+  const curve = at("curve").value;
+  lineChart(at("losses"), curve ? values[curve] : losses, { none: `no ${curve || "losses"} seen yet`, what: curve || "loss" });
   lineChart(at("rates"), rates, { shown: (x) => clock(x), across: "time", none: "no speeds seen yet" });
   const steps = [];
   for (const [since, until, speed] of told?.speeds ?? []) {
@@ -366,6 +368,17 @@ function showCourse() {
   ]));
   at("events").replaceChildren(...events.map((event) => made("li", event.line)));
   showTimeline();
+}
+
+// What the script gives to run.log can be chosen in place of the loss.
+function named(values) {
+  const select = at("curve"), names = ["", ...Object.keys(values)];
+  const now = JSON.stringify(names);
+  if (select.dataset.now === now) return;
+  const before = select.value;
+  select.dataset.now = now;
+  select.replaceChildren(...names.map((name) => Object.assign(made("option", name || "loss"), { value: name })));
+  select.value = names.includes(before) ? before : "";
 }
 
 function showTimeline() {
@@ -423,6 +436,7 @@ at("job").onchange = (event) => {
   course = newest = null;
   hurry?.abort("another");
 };
+at("curve").onchange = () => course && showCourse();
 for (const button of document.querySelectorAll("[data-last]")) {
   button.onclick = () => {
     zoom = Number(button.dataset.last);

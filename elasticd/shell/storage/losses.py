@@ -1,16 +1,16 @@
-"""HOME/history: the loss of each job by step, as its leader tells it, and what its steps were made
-of.
+"""HOME/history: the loss of each job by step, as its leader tells it, what its script gave to
+``run.log``, and what its steps were made of.
 
 Every node keeps what it hears, so any of them tells it, also when the job has ended and its leader
 has died. One file for each job: a line for what was seen in a second. It is written again when it
-has more lines than the curve can have points.
+has more lines than the curve can have points, or is too long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ PARTS_SECONDS = 30.0
 FOLDER, FILE = "history", "losses.jsonl"
 _KEYS = ("step", "loss", "lost")
 _MOST_LINES = 3 * MOST_POINTS
+_MOST_BYTES = 2 << 20
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +43,8 @@ class JobPast:
     curve: LossCurve = field(default_factory=LossCurve)
     ranks: Ranks = field(default_factory=list)
     lines: int = 0
+    size: int = 0
+    """Of the lines, in bytes."""
     noted: float = float("-inf")
 
     def line(self, status: Status, now: float) -> str:
@@ -51,21 +54,31 @@ class JobPast:
             self.curve.take(*point)
         ):
             said |= dict(zip(_KEYS, point, strict=True))
+        if new := [each for each in _values(status.get("values")) if self.curve.show(*each)]:
+            said["values"] = {name: [step, value] for name, step, value in new}
         ranks = _told(status.get("ranks"))
         if ranks and now - self.noted >= PARTS_SECONDS:
             self.ranks, self.noted = ranks, now
             said["ranks"] = ranks
         if not said:
             return ""
-        self.lines += 1
-        return json.dumps(said, default=str) + "\n"
+        line = json.dumps(said, default=str) + "\n"
+        self.lines, self.size = self.lines + 1, self.size + len(line)
+        return line
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is to be written anew."""
+        return self.lines > _MOST_LINES or self.size > _MOST_BYTES
 
     def whole(self) -> str:
         """All of it, with as few lines as that takes."""
         lines = [json.dumps({"step": s, "loss": v, "lost": 0}) for s, v in self.curve.points]
-        lines.append(json.dumps({"lost": self.curve.lost, "ranks": self.ranks}, default=str))
-        self.lines = len(lines)
-        return "\n".join(lines) + "\n"
+        rest = {"lost": self.curve.lost, "ranks": self.ranks, "curves": self.curve.told()}
+        lines.append(json.dumps(rest, default=str))
+        text = "\n".join(lines) + "\n"
+        self.lines, self.size = len(lines), len(text)
+        return text
 
     @classmethod
     def read(cls, path: Path) -> JobPast:
@@ -81,6 +94,7 @@ class JobPast:
             except (ValueError, RecursionError):
                 continue
             if isinstance(said, dict):
+                past.size += len(line) + 1
                 past._take(said)
         return past
 
@@ -91,6 +105,8 @@ class JobPast:
             self.curve.take(*point)
         elif isinstance(lost, int):
             self.curve.lost = lost
+        for each in _kept(said.get("values"), said.get("curves")):
+            self.curve.show(*each)
         if isinstance(ranks := said.get("ranks"), list):
             self.ranks = [each for each in ranks if isinstance(each, dict)]
 
@@ -99,6 +115,28 @@ def _point(step: object, loss: object, lost: object) -> tuple[int, float, int] |
     if isinstance(step, int) and isinstance(loss, int | float) and isinstance(lost, int):
         return step, float(loss), lost
     return None
+
+
+def _values(told: object) -> list[tuple[str, int, float]]:
+    """What ``status`` says of each name, in that order."""
+    named = told.items() if isinstance(told, Mapping) else ()
+    pairs = [(n, [v.get("step"), v.get("value")]) for n, v in named if isinstance(v, Mapping)]
+    return [each for name, pair in pairs if (each := _value(name, pair)) is not None]
+
+
+def _kept(values: object, curves: object) -> Iterator[tuple[str, int, float]]:
+    """What a line tells: of each name a point, or all of them."""
+    found = list(values.items()) if isinstance(values, dict) else []
+    for name, points in curves.items() if isinstance(curves, dict) else ():
+        found += [(name, point) for point in points] if isinstance(points, list) else []
+    return (each for name, pair in found if (each := _value(name, pair)) is not None)
+
+
+def _value(name: object, pair: object) -> tuple[str, int, float] | None:
+    if not isinstance(name, str) or not isinstance(pair, list) or len(pair) != 2:
+        return None
+    point = _point(pair[0], pair[1], 0)
+    return (name, *point[:2]) if point is not None else None
 
 
 def _told(ranks: object) -> Ranks:
@@ -140,20 +178,28 @@ class Losses:
             await self._keep(job, status)
 
     async def of(self, job: JobId) -> dict[str, Any]:
-        """``losses`` by step, and ``ranks`` with what a step was made of."""
+        """``losses`` by step, ``values`` by name and step, and ``ranks`` with what a step was made
+        of."""
         past = self._open.get(job)
         if past is None:
             past = await asyncio.to_thread(JobPast.read, self._path(job))
-        curve = LossCurve(points=list(past.curve.points), lost=past.curve.lost)
+        curve = past.curve.copy()
         status = self._known(job) or {}
         ranks = _told(status.get("ranks")) or past.ranks
         now = _point(status.get("step"), status.get("loss"), status.get("lost_steps"))
         if now is not None:
             curve.take(*now)
-        return {"losses": [list(point) for point in curve.points], "ranks": ranks}
+        for each in _values(status.get("values")):
+            curve.show(*each)
+        values = {n: [list(point) for point in points] for n, points in curve.told().items()}
+        return {
+            "losses": [list(point) for point in curve.points],
+            "values": values,
+            "ranks": ranks,
+        }
 
     async def _keep(self, job: JobId, status: Status) -> None:
-        if status.get("loss") is None and not status.get("ranks"):
+        if not any(status.get(key) for key in ("values", "ranks")) and status.get("loss") is None:
             return
         path = self._path(job)
         if job not in self._open:
@@ -162,7 +208,7 @@ class Losses:
         line = past.line(status, self._clock())
         if not line:
             return
-        whole = past.whole() if past.lines > _MOST_LINES else ""
+        whole = past.whole() if past.is_long else ""
         try:
             await asyncio.to_thread(_write, path, line, whole)
         except OSError as error:

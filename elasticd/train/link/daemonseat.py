@@ -330,8 +330,8 @@ class DaemonSeat:
     def phase(self, name: WorkPhase) -> None:
         self.driver.phase(name)
 
-    def log(self, values: Mapping[str, float | str]) -> None:
-        self.driver.log(values)
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        self.driver.show(step, values)
 
 
 def _with_output(world: TrainerWorld, output: Path, driver: ProtocolDriver) -> TrainerWorld:

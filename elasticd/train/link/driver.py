@@ -27,6 +27,7 @@ from elasticd.train.protocol import effects as e
 from elasticd.train.protocol.trainer import TrainerProtocol
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
+from elasticd.train.steps.named import NamedValues
 from elasticd.train.steps.progress import Reporter, WorkReport
 from elasticd.train.steps.relief import trim
 from elasticd.types import WorkPhase
@@ -44,9 +45,9 @@ class ProtocolDriver:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._reporter = Reporter(self._lock, self.send_progress)
-        self.report = WorkReport()
+        self.report = WorkReport(named=NamedValues(spec.checkpoint.keep_best))
         self.reducer = ReducerPath()
-        self.background = Background(spec, self.say, self._outbox.send_file, self.log)
+        self.background = Background(spec, self.say, self._outbox.send_file, self.note)
         self.strain_bytes = 0
         """What the next grain is to allocate besides."""
 
@@ -187,9 +188,14 @@ class ProtocolDriver:
             self.report.breakdown.phase(name)
             self._reporter.touch()
 
-    def log(self, values: Mapping[str, float | str]) -> None:
+    def note(self, values: Mapping[str, float | str]) -> None:
         with self._lock:
-            self.report.log(values)
+            self.report.note(values)
+            self._reporter.touch()
+
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        with self._lock:
+            self.report.named.take(step, values)
             self._reporter.touch()
 
     def send_progress(self) -> None:

@@ -75,6 +75,8 @@ class Figures:
     peak_bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     """What the time of a step goes to, by part."""
+    named: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """What the script gave to ``run.log``, each with its step."""
 
     def told(
         self, generation: Tag, point: Point, committed: int | None, begun: bool
@@ -98,6 +100,7 @@ class Figures:
             cached_bytes=self.cached_bytes,
             peak_bytes=self.peak_bytes,
             seconds=dict(self.seconds),
+            named=dict(self.named),
         )
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgpack
 
@@ -26,6 +27,7 @@ from elasticd.train.outputs.stepfile import Since, StepFile
 from elasticd.train.outputs.telling import Dialect, OfEarlier, OfToday, Told
 from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
+from elasticd.train.steps.named import numbers
 from elasticd.train.steps.standing import Standing
 from elasticd.train.steps.tracking import Tracking
 from elasticd.train.world import TrainerWorld
@@ -81,7 +83,9 @@ class RunLogs:
         self._size = 0
         """Of the world of the last step; 0: none was begun."""
         self._is_main = True
-        self.tracking = Tracking(self._seat.spec, self.taking, self._seat.output_dir)
+        self._tracking = Tracking(self._seat.spec, self.taking, self._seat.output_dir)
+        self._logged: dict[str, float] = {}
+        """Since the last body."""
         every = self._seat.spec.checkpoint.every_steps
         self._every = every if isinstance(every, int) else _EVERY_STEPS
 
@@ -137,24 +141,33 @@ class RunLogs:
         if self._behind:
             self._write(name, log, None)
 
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Figures of the step whose body is under way; texts are passed over."""
+        figures = numbers(values)
+        with self._lock:
+            self._logged |= figures
+
     # The loop.
 
     def begin(self) -> None:
         """The script comes to its loop. Raises as :meth:`taking`."""
-        self.tracking.begin()
+        self._tracking.begin()
 
     def drop(self) -> None:
         """What the script has written since the last body belongs to no state."""
-        self.tracking.drop()
         with self._lock:
+            self._logged.clear()
             for log in self._logs.values():
                 log.let_go()
 
     def body_ends(self) -> None:
         """What the script has written belongs to the state in place."""
+        with self._lock:
+            logged, self._logged = self._logged, {}
         if self._size:
-            loss, main = self._standing.loss, self._is_main
-            self.tracking.body_ends(self._step, loss, self._size, is_main=main)
+            loss, size, main = self._standing.loss, self._size, self._is_main
+            self._tracking.body_ends(self._step, loss, logged, size, is_main=main)
+        self._seat.show(self._step, logged)
         for name, log in self._logs.items():
             if log.opened:
                 self._write(name, log, self._step)
@@ -162,7 +175,7 @@ class RunLogs:
     def end(self) -> None:
         """The script has left its loop: what it still writes belongs to no step."""
         self._behind = True
-        self.tracking.end()
+        self._tracking.end()
         for name, log in self._logs.items():
             self._write(name, log, None)
 

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import mlx.core as mx
 import psutil
@@ -17,12 +16,12 @@ from elasticd.ipc.plan import FAST, WALKING_FLOATS, ChunkPlan
 from elasticd.train import threads
 from elasticd.train.protocol.trainer import Figures
 from elasticd.train.steps.breakdown import Breakdown
+from elasticd.train.steps.named import NamedValues
 from elasticd.train.world import TrainerWorld
 from elasticd.types import WorkPhase
 
 _INTERVAL_SECONDS = 0.02
 _MEMORY_INTERVAL_SECONDS = 1.0
-MAX_METRICS = 100
 
 
 class Reporter:
@@ -142,6 +141,8 @@ class WorkReport:
     loss: float | None = None
     loss_step: int = 0
     metrics: dict[str, float | str] = field(default_factory=dict)
+    """Of the library's own, for the leader."""
+    named: NamedValues = field(default_factory=NamedValues)
     grain_seconds: float = 0.0
     update_seconds: float = 0.0
     reductions: Lately = field(default_factory=Lately)
@@ -169,16 +170,13 @@ class WorkReport:
         self.breakdown.pause()
         self.reductions.forget()
 
-    def log(self, values: Mapping[str, float | str]) -> None:
-        """The script's own figures; only the newest names are kept."""
-        self.metrics.update({name: metric(value) for name, value in values.items()})
-        while len(self.metrics) > MAX_METRICS:
-            del self.metrics[next(iter(self.metrics))]
+    def note(self, values: Mapping[str, float | str]) -> None:
+        """Figures of the library's own."""
+        self.metrics.update(values)
 
     def figure(self, name: str) -> float | None:
-        """The loss or one of the metrics, if it is a number."""
-        value = self.loss if name == "loss" else self.metrics.get(name)
-        return float(value) if isinstance(value, int | float) else None
+        """The loss, or what the script has given to ``run.log`` by that name."""
+        return self.loss if name == "loss" else self.named.of(name)
 
     def figures(self) -> Figures:
         """As they are now."""
@@ -197,9 +195,5 @@ class WorkReport:
             cached_bytes=memory.cached,
             peak_bytes=memory.peak,
             seconds=self.breakdown.seconds,
+            named=self.named.last,
         )
-
-
-def metric(value: Any) -> float | str:
-    """A figure as it can be sent."""
-    return value if isinstance(value, str) else float(value)

@@ -214,8 +214,8 @@ class Seat(Protocol):
     def phase(self, name: WorkPhase) -> None:
         """What the training thread does now."""
 
-    def log(self, values: Mapping[str, float | str]) -> None:
-        """Figures to show."""
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        """What the script has given to ``run.log`` in the body of ``step``, which is over."""
 
 
 class Host:

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from elasticd.errors import UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.settings.track import TrackSettings
 from elasticd.train.outputs import services
-from elasticd.train.steps.progress import metric
 
 _MOST_STEPS = 20_000
 """Of a longer job each so-manieth step is told."""
@@ -36,12 +34,10 @@ class Tracking:
         track = spec.track or TrackSettings()
         self._tensorboard = track.tensorboard
         self._projects = {"wandb": track.wandb, "trackio": track.trackio}
-        self._wanted = track != TrackSettings()
         self._tellers: list[services.Teller] = []
         self._job, self._outputs = spec.job.name, outputs
         self._taking = taking
         self._every = -(-spec.train.steps // _MOST_STEPS)
-        self._values: dict[str, float] = {}
         self._scalars: Callable[[int, Mapping[str, float], float], bytes] | None = None
         self._take: Callable[[bytes], None] | None = None
         """None: it is not begun, or full."""
@@ -62,7 +58,6 @@ class Tracking:
                 services.require(package)
                 begin = partial(services.PACKAGES[package], self._run_of(package, project))
                 self._tellers.append(services.Teller(package, begin))
-        self.drop()
 
     def _run_of(self, package: str, project: str) -> services.Destination:
         """A job's id is the name of its folder of outputs; a script alone begins a run each
@@ -73,30 +68,26 @@ class Tracking:
             project, name if is_job else self._job, is_job, self._outputs / package
         )
 
-    def log(self, values: Mapping[str, Any]) -> None:
-        """The script's own figures of the step whose body is under way; texts are not told."""
-        if self._wanted:
-            figures = {name: metric(value) for name, value in values.items()}
-            self._values |= {k: v for k, v in figures.items() if not isinstance(v, str)}
-
-    def drop(self) -> None:
-        """What was logged since the last body belongs to no step."""
-        self._values.clear()
-
     def body_ends(
-        self, step: int, loss: float | None, world_size: int, *, is_main: bool = True
+        self,
+        step: int,
+        loss: float | None,
+        logged: Mapping[str, float],
+        world_size: int,
+        *,
+        is_main: bool = True,
     ) -> None:
-        """The body of ``step`` is over. ``loss`` is None where the step was skipped."""
+        """The body of ``step`` is over, in which the script has ``logged`` that. ``loss`` is None
+        where the step was skipped."""
         if step % self._every == 0 or step == 1:
             values = {} if loss is None else {_LOSS: loss}
-            values |= {**self._values, _WORLD_SIZE: float(world_size)}
+            values |= {**logged, _WORLD_SIZE: float(world_size)}
             if self._scalars is not None:
                 self._write(self._scalars(step, values, time.time()), f"at step {step}")
             for teller in self._tellers if is_main else ():
                 teller.tell(step, values)
         for teller in () if is_main else self._tellers:
             teller.leave()
-        self.drop()
 
     def end(self) -> None:
         """The script has left its loop."""

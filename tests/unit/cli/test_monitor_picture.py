@@ -10,7 +10,15 @@ from rich.cells import cell_len
 
 from elasticd.cli.monitors.keys import strokes
 from elasticd.cli.monitors.picture import KEYS, LEAST_HEIGHT, picture, sparkline
-from elasticd.cli.monitors.scene import MOST_EVENTS, MOST_LOSSES, Recollection, Scene, first, moved
+from elasticd.cli.monitors.scene import (
+    MOST_EVENTS,
+    MOST_LOSSES,
+    Recollection,
+    Scene,
+    first,
+    moved,
+    turned,
+)
 from elasticd.cli.screen import Line
 
 from .conftest import STATUS
@@ -103,6 +111,22 @@ def test_the_curve_of_losses() -> None:
     assert sparkline(losses[:1], 80, blocks=True) == ""
     flat = [(n, 2.0) for n in range(1000)]
     assert len(sparkline([*flat, (1001, float("nan"))], 60, blocks=True)) <= 60
+
+
+def test_what_the_script_told_can_be_chosen_in_place_of_the_loss() -> None:
+    memory = Recollection(JOB)
+    job = {**STATUS["jobs"][0], "values": {"acc": {"step": 9, "value": 0.5}, EVIL: {}}}
+    for step in range(1, 9):
+        told = {"acc": {"step": step, "value": step / 10}}
+        memory.looked({"step": step, "loss": 5.0 / step, "lost_steps": 0, "values": told})
+    scene = memory.scene({**STATUS, "jobs": [job]})
+    assert "acc 0.5\n" in text_of(picture(scene, JOB, 80)), "the last value"
+    assert "loss 5 █" in text_of(picture(scene, JOB, 80))
+    assert "acc 0.1 ▁▂▃▄▅▆▇█ 0.8" in text_of(picture(scene, JOB, 80, curve="acc"))
+    assert "loss 5 █" in text_of(picture(scene, JOB, 80, curve="gone"))
+    assert [turned(scene.named, name) for name in ("", "acc", "gone")] == ["acc", "", ""]
+    assert scene.plain(JOB)["values"]["acc"][-1] == [8, 0.8]
+    assert strokes(b"v") == ["values"]
 
 
 def test_memory_is_bounded_and_goes_back_with_the_job() -> None:

@@ -45,8 +45,8 @@ def test_a_cluster_without_ranks(ctl: Ctl, home: Path, daemon: Daemon) -> None:
 
 
 def test_the_monitor_shows_them_in_place_of_shares(told: dict[str, Any]) -> None:
-    def text(**more: bool) -> str:
-        lines = picture(Scene(told), JOB, 120, **more)
+    def text(performance: bool = False) -> str:
+        lines = picture(Scene(told), JOB, 120, performance=performance)
         return "\n".join("".join(part for part, _ in line) for line in lines)
 
     assert "0.4000" in text(performance=True) and "SHARE" not in text(performance=True)

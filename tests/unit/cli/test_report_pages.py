@@ -287,6 +287,7 @@ FACTS = JobFacts(
     ranks=({"rank": EVIL, "node": EVIL, "seconds": {"compute": 1.5, EVIL: EVIL}},),
     lacking=(EVIL,),
     version="0",
+    named=(DRAWN,),
 )
 
 
@@ -324,12 +325,12 @@ def test_the_page_stands_alone_and_is_well_formed() -> None:
     drawn = curve("losses.csv", "1,2\n2,1\n")
     assert drawn is not None
     job = {"id": "j", "state": "running", "step": 1, "steps": 2}
-    calm = JobFacts(T, job, (), read(COURSE), (), {}, (drawn,), (), (), "0")
+    calm = JobFacts(T, job, (), read(COURSE), (), {}, (drawn,), (), (), "0", (drawn, drawn))
     text = html.page(paper(calm))
     body = text[text.index("<body>") : text.index("</body>") + len("</body>")]
     root = ET.fromstring(body)
     charts = [svg for svg in root.iter("svg") if svg.get("role") == "img"]
-    assert len(charts) == 3 and all(svg.get("aria-label") for svg in charts)
+    assert len(charts) == 5 and all(svg.get("aria-label") for svg in charts)
     assert "prefers-color-scheme: dark" in text and "@media print" in text
 
 

@@ -30,6 +30,7 @@ class Quiet:
         self.shown: list[tuple[int, int, str]] = []
         self.rechecks: list[tuple[int, int, str]] = []
         self.phases: list[str] = []
+        self.logged: list[tuple[int, dict[str, float]]] = []
         self.rehearsed = False
         """It had computed something by the time that it was prepared."""
 
@@ -78,5 +79,6 @@ class Quiet:
     def phase(self, name: str) -> None:
         self.phases.append(name)
 
-    def log(self, values: Mapping[str, float | str]) -> None:
-        pass
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        if values:
+            self.logged.append((step, dict(values)))

@@ -49,6 +49,36 @@ def test_a_member_that_is_behind_takes_nothing_back(course: Course) -> None:
     assert course.committed == 3
 
 
+def values(course: Course) -> dict[str, tuple[int, float]]:
+    return {name: (told.step, told.value) for name, told in course.named.items()}
+
+
+def test_of_a_name_the_newest_committed_value_counts_and_of_those_the_lowest_ranks(
+    course: Course,
+) -> None:
+    course.saw(B, at(3, 3, named={"acc": (3, 0.3), "own": (2, 7.0)}), 51.0)
+    course.saw(A, at(3, 3, named={"acc": (3, 0.1)}), 52.0)
+    course.saw(B, at(3, 3, named={"acc": (3, 0.4), "own": (2, 7.0)}), 53.0)
+    assert values(course) == {"acc": (3, 0.1), "own": (2, 7.0)}
+    course.saw(A, at(3, 3, named={"acc": (4, 0.2)}), 54.0)
+    assert values(course)["acc"] == (3, 0.1), "step 4 is not committed"
+    course.saw(A, at(4, 4, named={"acc": (4, 0.2)}), 55.0)
+    assert values(course)["acc"] == (4, 0.2)
+
+
+def test_who_goes_back_forgets_what_was_told_behind_that(course: Course) -> None:
+    course.saw(A, at(9, 9, named={"acc": (9, 0.3), "own": (2, 7.0)}), 51.0)
+    course.begin(replace(WORLD, step=4, rung="restore"))
+    course.formed(52.0)
+    assert values(course) == {"own": (2, 7.0)}
+
+
+def test_names_of_any_length_and_number_take_no_room(course: Course) -> None:
+    many = {f"n{n}": (1, 0.0) for n in range(1000)} | {"x" * 65: (1, 1.0)}
+    course.saw(A, at(3, 3, named=many), 51.0)
+    assert len(course.named) == 33 and all(len(name) < 65 for name in course.named)
+
+
 def test_the_same_word_again_is_no_move(course: Course) -> None:
     course.saw(A, at(3, 2), 51.0)
     course.saw(A, at(3, 2, memory_bytes=9), 60.0)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from elasticd.core.jobs.losses import MOST_NAMED_POINTS
 from elasticd.settings.plain import PLAIN
 from elasticd.shell.assembly.following import losses_of
 from elasticd.shell.storage import losses as module
 from elasticd.shell.storage.losses import FILE, FOLDER, JobPast, Losses
-from elasticd.types import JobId
+from elasticd.types import MOST_NAMED, JobId
 
 JOB = JobId("j-1-aaaa")
 RANK = {"rank": 0, "node": "a", "seconds": {"compute": 0.5}}
@@ -65,7 +66,7 @@ def test_it_goes_on_where_it_was_and_outlives_the_job(node: Node) -> None:
     node.tells(7, 4.0)
     node.ended[JOB] = node.jobs.pop(JOB) | {"step": 9, "loss": 3.0, "ranks": []}
     asyncio.run(node.losses.look())
-    kept = {"losses": [[1, 9.0], [5, 5.0], [7, 4.0], [9, 3.0]], "ranks": [RANK]}
+    kept = {"losses": [[1, 9.0], [5, 5.0], [7, 4.0], [9, 3.0]], "values": {}, "ranks": [RANK]}
     assert node.of() == kept
     node.start()
     assert node.of() == kept, "from the disk"
@@ -82,6 +83,39 @@ def test_what_is_done_again_is_there_once_after_a_restart_too(node: Node) -> Non
     assert node.of()["losses"] == expected
     node.tells(9, 3.0, 3)
     assert node.of()["losses"] == [*expected, [9, 3.0]]
+
+
+def named(node: Node, step: int, lost: int = 0, **values: Any) -> None:
+    node.jobs[JOB] = {
+        "step": step, "loss": 1.0, "lost_steps": lost, "ranks": [],
+        "values": {name: {"step": at, "value": value} for name, (at, value) in values.items()},
+    }  # fmt: skip
+    asyncio.run(node.losses.look())
+
+
+def test_what_the_script_told_goes_back_with_the_job_and_outlives_the_daemon(node: Node) -> None:
+    named(node, 10, accuracy=(10, 0.5))
+    named(node, 25, accuracy=(20, 0.7), rate=(25, 3.0))
+    named(node, 25, accuracy=(20, 0.7), rate=(25, 3.0))
+    named(node, 14, 11, accuracy=(10, 0.5))
+    named(node, 20, 11, accuracy=(20, 0.8), rate=(20, 2.0))
+    expected = {"accuracy": [[10, 0.5], [20, 0.8]], "rate": [[20, 2.0]]}
+    assert node.of()["values"] == expected
+    node.start()
+    assert node.of()["values"] == expected
+
+
+def test_names_and_their_file_are_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_BYTES", 100_000)
+    for step in range(1, 400):
+        many: dict[str, Any] = {f"n{n}": (step, 0.1) for n in range(40)}
+        named(node, step, **(many | {"x" * 65: (1, 1.0)}))
+    values = node.of()["values"]
+    assert list(values) == [f"n{n}" for n in range(MOST_NAMED + 1)], "one more: that of keep_best"
+    assert all(len(points) <= MOST_NAMED_POINTS + 1 for points in values.values())
+    assert (node.home / FOLDER / JOB / FILE).stat().st_size < 400_000
+    node.start()
+    assert node.of()["values"] == values
 
 
 def test_the_file_stays_small(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +144,7 @@ def test_damage_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
 
 def test_what_a_leader_of_another_version_says_breaks_nothing(node: Node) -> None:
     odd = {"step": 2, "loss": float("nan"), "lost_steps": 0, "ranks": [{"seconds": b"x"}]}
+    odd["values"] = {"a": 7, "b": {"step": "x"}, "c": {"step": 1, "value": []}}
     for strange in ({"step": "x", "loss": []}, {"ranks": 7, "loss": 1}, {"ranks": [7, {}]}, odd):
         node.jobs[JOB] = strange
         asyncio.run(node.losses.look())

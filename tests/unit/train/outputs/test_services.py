@@ -155,8 +155,7 @@ def test_main_tells_a_run_that_has_the_jobs_id(package: str, tmp_path: Path, out
     main, other = (Tracking(spec, unused, tmp_path / outputs) for _ in range(2))
     for each in (main, other):
         each.begin()
-        each.log({"accuracy": 0.5, "text": "x"})
-        each.body_ends(1, 2.0, 2, is_main=each is main)
+        each.body_ends(1, 2.0, {"accuracy": 0.5}, 2, is_main=each is main)
         each.end()
     module: Any = sys.modules[package]
     (_, told), logged, finished = module.lines

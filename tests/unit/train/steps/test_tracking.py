@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.errors import UsageError
 from elasticd.settings.track import TrackSettings
+from elasticd.train.steps.named import numbers
 from elasticd.train.steps.tracking import Tracking
 from tests.tfevents import scalars
 from tests.unit.core.leading.bench import spec_of
@@ -40,9 +41,9 @@ def test_numbers_of_all_kinds_are_told_and_texts_are_not(tmp_path: Path) -> None
     file = File(tmp_path / "events")
     tracking = Tracking(SPEC, file.taking, file.path.parent)
     tracking.begin()
-    tracking.log({"array": mx.array(0.5), "numpy": np.float32(2.0), "whole": 3, "text": "x"})
-    tracking.body_ends(1, None, 2)
-    tracking.body_ends(2, 1.5, 1)
+    given = {"array": mx.array(0.5), "numpy": np.float32(2.0), "whole": 3, "text": "x"}
+    tracking.body_ends(1, None, numbers(given), 2)
+    tracking.body_ends(2, 1.5, {}, 1)
     assert scalars(file.path) == {
         1: {"array": 0.5, "numpy": 2.0, "whole": 3.0, "elasticd/world_size": 2.0},
         2: {"loss": 1.5, "elasticd/world_size": 1.0},
@@ -55,13 +56,13 @@ def test_a_full_file_ends_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[s
     first = Tracking(SPEC, file.taking, file.path.parent)
     first.begin()
     for step in range(1, 9):
-        first.body_ends(step, 0.5, 1)
+        first.body_ends(step, 0.5, {}, 1)
     told = scalars(file.path)
     assert list(told) == list(range(1, len(told) + 1)) and 0 < len(told) < 8
     assert capsys.readouterr().err.count(f"the file of [track] ends at step {len(told) + 1}: ") == 1
     file.room = file.path.stat().st_size
     later = Tracking(SPEC, file.taking, file.path.parent)
     later.begin()
-    later.body_ends(9, 0.5, 1)
+    later.body_ends(9, 0.5, {}, 1)
     assert capsys.readouterr().err.count("the file of [track] ends here: ") == 1
     assert scalars(file.path) == told

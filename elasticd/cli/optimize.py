@@ -1,0 +1,299 @@
+"""``elasticctl optimize``: a job is tried with other settings on this machine, and measured."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from elasticd.cli import screen, submit
+from elasticd.cli.interrupts import Interrupts
+from elasticd.cli.options import Home, Json, common
+from elasticd.cli.output import ENDED, print_table, shown_bytes
+from elasticd.cli.preflight import Assignments
+from elasticd.cli.tables import Table
+from elasticd.cli.trials.measured import (
+    TURNS,
+    Search,
+    Setting,
+    Trial,
+    TrialComparison,
+    of_recomputing,
+    of_storing,
+    verdict,
+)
+from elasticd.cli.trials.running import TrialRunner
+from elasticd.client.client import Client
+from elasticd.core.words.requests import ShowStatus
+from elasticd.counting import counted
+from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.settings.job import JobSpec, load
+from elasticd.settings.recipe import is_config
+from elasticd.settings.rules import one_line
+from elasticd.settings.toml_change import with_keys
+
+TRIALS = Table(
+    ("trial", "s/step", "lowest", "highest", "steps", "memory", "why"),
+    drops=("highest", "lowest", "steps"),
+    text="why",
+)
+_STORE_EVERY = 2
+_NOT_TRIED = (
+    "reduction: not tried, as one machine exchanges nothing. 'elasticctl status' of the job shows"
+    " what exact sums send, and what fast ones would"
+)
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job's file, or its folder.")]
+
+
+def optimize(
+    context: typer.Context,
+    job: JobFile,
+    assignments: Assignments = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", min=0.1, max=3600.0, help="How long steps are measured in each trial."
+        ),
+    ] = 10.0,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=1,
+            help="So many nodes are to train it. Default: those of the cluster, or world.min.",
+            show_default=False,
+        ),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write what was measured to be faster into JOB.toml.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Try a job on this machine with other settings, and say what was measured.
+
+    The script itself is run, again and again, alone and for a few steps, in folders that are
+    removed afterwards. No daemon is needed, nothing is submitted. It tries more samples at once
+    (batch.micro), as long as that makes a step shorter and fits in memory, else fewer. The fastest
+    and the present setting are then run in turns. Only what was faster each time, by 3 % at least,
+    is suggested. Then it measures what recomputing activations would bring, and what a checkpoint
+    costs.
+
+    Other samples at once round otherwise: the job has other bits from then on. The figures are of
+    this machine alone, and of how busy it was. What a script does behind its loop is not run; what
+    it does before is, and may have effects outside of its folder.
+
+    --write changes batch.micro in JOB.toml if another one was faster, and nothing else: comments
+    stay. Ctrl-C ends the trial that runs; nothing is changed then.
+
+    Exit code: 1 if the job fails with the settings that it has, for another reason than memory.
+
+    \b
+    Examples:
+      elasticctl optimize job.toml
+      elasticctl optimize job.toml --write
+      elasticctl optimize job.toml --seconds 30 --nodes 4
+      elasticctl optimize job.toml --set train.seed=1 --json
+    """
+    options = common(context, home, json)
+    spec, packed = submit.prepare(job, assignments or [])
+    path = job / "job.toml" if job.is_dir() else job
+    if spec.plain is not None:
+        raise UsageError(f'{path}: of a job of mode = "plain" only its script knows the batch')
+    if write and is_config(path):
+        raise UsageError(f"{path}: --write changes a job.toml, and this is a file of mlx-lm's")
+    members, busy = _cluster(options.client)
+    interrupts = Interrupts()
+    with interrupts.in_force(), _folder(interrupts) as folder, _progress(options.json) as tells:
+        runner = TrialRunner(path, spec, packed, assignments or [], folder, seconds, tells)
+        search = Search(spec.batch.global_, nodes or max(members, spec.world.min), runner.run)
+        found = _tried(search, spec)
+    change = found.change
+    if write and change is not None:
+        _write(path, change)
+    if options.json:
+        screen.print_json(_told(spec, search, found, busy, written=write and change is not None))
+    else:
+        _show(path, spec, search, found, busy, written=write)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeResult:
+    """``compared``: ``best`` with the present setting, ``base``; None: that failed, or is the
+    fastest."""
+
+    base: Trial
+    best: Trial
+    compared: TrialComparison | None
+    advice: tuple[str, ...]
+
+    @property
+    def change(self) -> int | None:
+        """The ``batch.micro`` that was measured to be better: the other one fails, or was slower
+        each time."""
+        better = self.compared is not None and self.compared.sure
+        fits = not self.base.seconds and bool(self.best.seconds)
+        return self.best.setting.micro if better or fits else None
+
+
+def _tried(search: Search, spec: JobSpec) -> OptimizeResult:
+    best = search.best(spec.batch.micro)
+    base = search.trials[0]
+    if not base.seconds and not (base.short and best.seconds):
+        raise OperationError(f"the job can't be measured: {base.failed}")
+    compared = None
+    if base.seconds and best is not base:
+        runs = {base.setting: [base], best.setting: [best]}
+        for _ in range(TURNS - 1):
+            for setting, trials in runs.items():
+                trials.append(_run(search, setting))
+        if all(trial.seconds for trials in runs.values() for trial in trials):
+            compared = verdict(runs[base.setting], runs[best.setting])
+    used = best if compared is None or compared.sure else base
+    micro = used.setting.micro
+    again = _run(search, Setting(micro, recompute=True))
+    _run(search, used.setting)
+    stores = _run(search, Setting(micro, store_every=_STORE_EVERY))
+    _run(search, used.setting)
+    plain = [each for each in search.trials if each.setting == used.setting and each.seconds]
+    said = (of_recomputing(plain, again), of_storing(plain, stores, spec.checkpoint.every_steps))
+    return OptimizeResult(base, best, compared, (*said, _NOT_TRIED))
+
+
+def _run(search: Search, setting: Setting) -> Trial:
+    search.trials.append(found := search.run(setting))
+    return found
+
+
+def _cluster(client: Client) -> tuple[int, list[str]]:
+    """How many nodes there are, and the jobs that train; 0 and none if no daemon tells."""
+    try:
+        status = client.request(ShowStatus())
+    except ElasticdError:
+        return 0, []
+    going = [each for each in status.get("jobs") or () if each.get("state") not in ENDED]
+    members = (status.get("view") or {}).get("members") or ()
+    return len(members), [one_line(str(each.get("id"))) for each in going if each.get("ranks")]
+
+
+@contextlib.contextmanager
+def _folder(interrupts: Interrupts) -> Iterator[Path]:
+    with interrupts.held():
+        folder = Path(tempfile.mkdtemp(prefix="elasticd-optimize-"))
+    try:
+        yield folder
+    finally:
+        with interrupts.held():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """On a terminal one line that changes; else nothing."""
+    console = Console(stderr=True)
+    if quiet or console.is_dumb_terminal or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    with console.status("beginning") as status:
+        yield lambda text: status.update(screen.clean(text))
+
+
+def _write(path: Path, micro: int) -> None:
+    """Raises UsageError: the file can't be changed."""
+    key = "batch.micro"
+    try:
+        text = with_keys(path.read_bytes().decode(), {key: micro})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {key} = {micro} can't be written there: {error}") from None
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_bytes(text.encode())
+        shutil.copymode(path, beside)
+        if load(beside).batch.micro != micro:
+            raise UsageError(f"{path}: write {key} = {micro} by hand")
+        beside.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; write {key} = {micro} by hand") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _told(
+    spec: JobSpec, search: Search, found: OptimizeResult, busy: Sequence[str], *, written: bool
+) -> dict[str, Any]:
+    change = found.change
+    return {
+        "job": spec.job.name,
+        "nodes": search.nodes,
+        "limit_bytes": max(trial.limit_bytes for trial in search.trials),
+        "trials": [trial.plain() for trial in search.trials],
+        "passed": search.passed,
+        "suggestion": None if change is None else {"batch.micro": change},
+        "gain": None if found.compared is None else round(found.compared.gain, 4),
+        "said": _said(found),
+        "advice": list(found.advice),
+        "busy": list(busy),
+        "written": written,
+    }
+
+
+def _said(found: OptimizeResult) -> str:
+    """What comes of it for batch.micro."""
+    now, best = found.base.setting.micro, found.best.setting.micro
+    if not found.base.seconds:
+        why = found.base.failed
+        return f"batch.micro = {now} fails here ({why}); {best} runs, and was measured once"
+    if found.compared is None:
+        tried = "no other that was tried was faster" if best == now else "another one failed"
+        return f"batch.micro = {now} stays: {tried}"
+    if found.compared.sure:
+        return f"batch.micro = {best}: {found.compared.said}"
+    return f"batch.micro = {now} stays: with {best} {found.compared.said}"
+
+
+def _show(
+    path: Path,
+    spec: JobSpec,
+    search: Search,
+    found: OptimizeResult,
+    busy: Sequence[str],
+    *,
+    written: bool,
+) -> None:
+    if busy:
+        screen.say(f"{', '.join(busy)} trains here: the figures are of a busy machine.")
+    least = counted(search.nodes, "node")
+    screen.say(f"{spec.job.name}: batches of {spec.batch.global_}, a grain for each of {least}")
+    screen.say()
+    print_table(TRIALS, [_row(trial) for trial in search.trials])
+    screen.say()
+    for text in search.passed:
+        screen.say(f"not tried  {text}")
+    for text in (_said(found), *found.advice):
+        screen.say(f"{text}.")
+    change = found.change
+    if change is None:
+        screen.say(f"{path} stays as it is." if written else "Nothing is to be changed.")
+    elif written:
+        screen.say(f"{path}: batch.micro = {change} is written.")
+    else:
+        screen.say(f"'elasticctl optimize {path} --write' measures again and writes it.")
+
+
+def _row(trial: Trial) -> tuple[object, ...]:
+    told = trial.plain()
+    return (
+        str(trial.setting),
+        *(told[key] for key in ("seconds", "lowest", "highest", "steps")),
+        shown_bytes(trial.peak_bytes) if trial.peak_bytes else None,
+        trial.failed or None,
+    )

@@ -1,0 +1,198 @@
+"""Runs one trial: a process of its own, in a folder of its own, that is ended when it has shown
+enough."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticd import archive
+from elasticd.archive import Archive
+from elasticd.cli.trials.measured import LEAST_STEPS, Setting, Trial
+from elasticd.recovery.signatures import of_text
+from elasticd.settings.job import JobSpec
+from elasticd.shell.children import environment
+from elasticd.train.wanted import WARM_STEPS, TrialWish
+
+MOST_STEPS = 30
+"""Of a trial that count: more make its median no better."""
+_TAIL_BYTES = 4000
+
+
+@dataclass(slots=True)
+class TrialRunner:
+    """Of one job. ``folder``: where each trial has one of its own. ``seconds``: how long steps are
+    measured in each. ``tells``: what was seen so far, now and then."""
+
+    path: Path
+    spec: JobSpec
+    packed: Archive
+    overrides: Sequence[str]
+    folder: Path
+    seconds: float
+    tells: Callable[[str], None]
+    count: int = 0
+
+    def run(self, setting: Setting) -> Trial:
+        """Raises OperationError: this machine lacks a variable that the job wants."""
+        self.count += 1
+        home = self.folder / str(self.count)
+        archive.unpack(self.packed.data, home)
+        job = home / self.path.name
+        if not job.exists():  # the job's own file may not be among what is shipped
+            shutil.copyfile(self.path, job)
+        try:
+            with _process(self._started(setting, job), home) as (process, lines):
+                seen = _TrialWatch(setting, self.seconds)
+                self._watch(process, lines, seen)
+                return seen.trial(process, _tail(home))
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _started(self, setting: Setting, job: Path) -> Callable[[int], subprocess.Popen[bytes]]:
+        own = (f"batch.micro={setting.micro}",)
+        named, home = self.spec.job, job.parent
+        variables = environment.of_trainer(os.environ, "", named, named.pass_env)
+
+        def start(fd: int) -> subprocess.Popen[bytes]:
+            wanted = TrialWish(
+                fd, str(job), (*self.overrides, *own), setting.relief, setting.store_every
+            )
+            command = [named.python or sys.executable, "-m", "elasticd.train.trial"]
+            with (home / ".trial.log").open("wb") as log:
+                return subprocess.Popen(
+                    [*command, json.dumps(asdict(wanted))],
+                    cwd=home,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(fd,),
+                    start_new_session=True,  # all that it starts ends with it
+                )
+
+        return start
+
+    def _watch(self, process: subprocess.Popen[bytes], lines: int, seen: _TrialWatch) -> None:
+        """Until it has shown enough, or has ended, or never comes to a step."""
+        patience = time.monotonic() + self.spec.recovery.user_code_seconds
+        data = b""
+        while not seen.enough and time.monotonic() < patience:
+            if not select.select([lines], [], [], 0.5)[0]:
+                continue
+            if not (more := os.read(lines, 65536)):
+                process.wait()
+                return
+            *whole, data = (data + more).split(b"\n")
+            for line in whole:
+                seen.take(json.loads(line))
+                patience = time.monotonic() + self.spec.recovery.user_code_seconds
+            self.tells(f"trying {seen.setting}: step {seen.step}")
+        seen.gives_up = not seen.enough
+
+
+class _TrialWatch:
+    """What a trial has told so far."""
+
+    def __init__(self, setting: Setting, seconds: float) -> None:
+        self.setting, self._seconds = setting, seconds
+        self.step = 0
+        self.gives_up = False
+        self._moments: list[float] = []
+        self._peak = self._active = self._limit = 0
+        self._stored: list[tuple[int, float]] = []
+        self._unwritten = ""
+
+    def take(self, told: dict[str, Any]) -> None:
+        """One line."""
+        if "limit" in told:
+            self._limit = int(told["limit"])
+        elif "wrote" in told:
+            self._stored.append((int(told["wrote"]), float(told["seconds"])))
+        elif "unwritten" in told:
+            self._unwritten = str(told["unwritten"])
+        elif "step" in told:
+            self.step = int(told["step"])
+            if self.step >= WARM_STEPS:
+                self._moments.append(float(told["at"]))
+            if self.step > WARM_STEPS:
+                self._peak, self._active = int(told["peak"]), int(told["active"])
+
+    @property
+    def enough(self) -> bool:
+        """Whether more of it would tell nothing new."""
+        count = len(self._moments) - 1
+        if count < LEAST_STEPS:
+            return False
+        spent = self._moments[-1] - self._moments[0]
+        return count >= MOST_STEPS or spent >= self._seconds
+
+    def trial(self, process: subprocess.Popen[bytes], tail: str) -> Trial:
+        """What comes of it; the process may still run."""
+        pairs = zip(self._moments, self._moments[1:], strict=False)
+        seconds = tuple(after - before for before, after in pairs)
+        failed, short = self._unwritten, False
+        if len(seconds) < LEAST_STEPS:
+            failed, short = self._why(process.poll(), tail)
+            seconds = ()
+        return Trial(
+            self.setting,
+            seconds,
+            self._peak,
+            self._active,
+            self._limit,
+            tuple(self._stored),
+            failed,
+            short,
+        )
+
+    def _why(self, status: int | None, tail: str) -> tuple[str, bool]:
+        lines = [line for line in tail.splitlines() if line.strip()]
+        last = lines[-1].strip() if lines else "it printed nothing"
+        if self.gives_up:
+            return f"it came to no further step than {self.step}: {last}", False
+        if status == 0:
+            least = WARM_STEPS + LEAST_STEPS
+            return f"it ended after step {self.step}; {least} are needed to measure", False
+        found = of_text(tail)
+        if (found is not None and found[0] == "oom") or status == -signal.SIGKILL:
+            return f"memory ran out: {found[1] if found else 'it was killed'}", True
+        return f"it ended with status {status}: {last}", False
+
+
+@contextlib.contextmanager
+def _process(
+    start: Callable[[int], subprocess.Popen[bytes]], home: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The process, and where its lines come. Nothing of it is left."""
+    lines, fd = os.pipe()
+    try:
+        try:
+            process = start(fd)
+        finally:
+            os.close(fd)
+        try:
+            yield process, lines
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    finally:
+        os.close(lines)
+
+
+def _tail(home: Path) -> str:
+    with (home / ".trial.log").open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return log.read().decode(errors="replace")

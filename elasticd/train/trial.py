@@ -1,0 +1,99 @@
+"""``python -m elasticd.train.trial``: the job itself, alone, with other settings. Who has started
+it is told of each step, and ends it when it has seen enough.
+
+A trial has a copy of the job's folder for itself, and its outputs and checkpoints beside that. No
+daemon knows of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from elasticd.settings.job import JobSpec, load
+from elasticd.train.alone import AloneSeat
+from elasticd.train.link.background import Background
+from elasticd.train.link.host import run_job
+from elasticd.train.memory import node_limit
+from elasticd.train.states.state import Snapshot
+from elasticd.train.states.updates import Update
+from elasticd.train.steps import randomness, relief
+from elasticd.train.steps.seat import HOST
+from elasticd.train.wanted import WARM_STEPS, TrialWish
+from elasticd.train.world import TrainerWorld, Writes
+from elasticd.types import Point
+
+
+class TrialSeat(AloneSeat):
+    """Tells of each step when its update is made."""
+
+    def __init__(self, spec: JobSpec, folder: Path, wanted: TrialWish) -> None:
+        super().__init__(spec, folder)
+        self._wanted = wanted
+        self._stored = folder / "checkpoints"
+        self._background = Background(spec, self._wrote, self._sends, self._notes)
+
+    def say(self, **told: Any) -> None:
+        """One line."""
+        os.write(self._wanted.fd, json.dumps(told).encode() + b"\n")
+
+    def _first_world(self) -> TrainerWorld:
+        every = self._wanted.store_every
+        return replace(
+            super()._first_world(),
+            relief=self._wanted.relief,
+            checkpointed=0 if every else self.spec.train.steps,
+            checkpoint_folder=self._stored,
+            writes=Writes(every=every or self.spec.train.steps, count=1, replicas=1),
+        )
+
+    def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
+        self._background.writer.step_done()
+        at, active, peak = time.monotonic(), mx.get_active_memory(), mx.get_peak_memory()
+        self.say(step=point.step, at=at, active=active, peak=peak)
+        if point.step == WARM_STEPS:
+            mx.reset_peak_memory()
+
+    def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:
+        self._background.checkpoint(world, snapshot, stall_seconds, -1, None)
+
+    def _wrote(self, word: Any) -> None:
+        shards = getattr(word, "shards", ())
+        if shards:
+            self.say(wrote=sum(shard.bytes for shard in shards), seconds=word.write_seconds)
+
+    def _sends(self, word: Any, fd: int) -> None:
+        raise AssertionError("nobody asks a trial for a state")
+
+    def _notes(self, values: Mapping[str, float | str]) -> None:
+        if "checkpoint_error" in values:
+            self.say(unwritten=str(values["checkpoint_error"]))
+
+
+def main() -> None:
+    """Run the script that the job names, and exit with its status."""
+    wanted = TrialWish.read(sys.argv[1])
+    path = Path(wanted.job)
+    spec = load(path, wanted.overrides)
+    seat = TrialSeat(spec, path.parent, wanted)
+    limit, _ = node_limit(None)
+    seat.say(limit=limit)
+    HOST.prepare(seat)
+    relief.begin()
+    randomness.seed_script(spec.train.seed)
+    code = run_job(spec, path.parent / spec.job.entrypoint, spec.job.args)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # as a trainer's host does
+
+
+if __name__ == "__main__":
+    main()
