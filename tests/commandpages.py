@@ -34,6 +34,12 @@ def page() -> str:
     return _TOP + "\n".join(listed) + "\n\n" + "\n".join(parts)
 
 
+def names() -> list[str]:
+    """Every command, without the program's name: "checkpoints list"; groups of them, too."""
+    found = _commands(typer.main.get_command(app), "elasticctl")
+    return [name.removeprefix("elasticctl").strip() for name, _ in found]
+
+
 def _commands(command: Any, name: str) -> Iterator[tuple[str, str]]:
     command.params = [each for each in command.params if not {*each.opts} & _COMPLETION]
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}

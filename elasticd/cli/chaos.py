@@ -19,12 +19,7 @@ from elasticd.core.words.requests import (
 )
 from elasticd.types import JobId, NodeId
 
-app = typer.Typer(
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Inject a real fault into a running job, or between nodes.",
-)
+app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
 
 Rank = Annotated[int, typer.Option("--rank", min=0, help="The rank to hit.")]
 Process = Annotated[
@@ -34,6 +29,14 @@ Process = Annotated[
 Seconds = Annotated[
     float, typer.Option("--seconds", min=0.0, help="How long it lasts; 0: for ever.")
 ]
+
+
+@app.callback(invoke_without_command=True)
+def group(context: typer.Context, home: Home = None, json: Json = False) -> None:
+    """Inject a real fault into a running job, or between nodes."""
+    common(context, home, json)
+    if context.invoked_subcommand is None:
+        say(context.get_help())
 
 
 def _strike(

@@ -73,6 +73,8 @@ def service(home: Path | None, user: str | None, platform: str = sys.platform) -
         UsageError: there is no such user.
     """
     account = user or invoking_user()
+    if user is not None:
+        _require_account(user)
     folder = home or _home_of(account)
     if platform == "darwin":
         return LaunchdService.for_this_machine(folder, user=account)
@@ -91,11 +93,15 @@ def require_same(found: Service, home: Path | None) -> None:
         )
 
 
-def _home_of(account: str) -> Path:
+def _require_account(name: str) -> pwd.struct_passwd:
     try:
-        record = pwd.getpwnam(account)
+        return pwd.getpwnam(name)
     except KeyError:
-        raise UsageError(f"there is no user {account!r} on this machine") from None
+        raise UsageError(f"there is no user {name!r} on this machine") from None
+
+
+def _home_of(account: str) -> Path:
+    record = _require_account(account)
     environment = dict(os.environ)
     if record.pw_uid != os.geteuid():
         environment.pop("XDG_STATE_HOME", None)
@@ -281,13 +287,12 @@ def restart(
       elasticctl service restart
     """
     options = common(context, home, json)
-    folder = options.given_home or _home_of(user or invoking_user())
-    if not dry_run and find_daemon(folder) is not None:
+    found = service(options.given_home, user)
+    if not dry_run and find_daemon(found.home) is not None:
         with contextlib.suppress(NoDaemonError):
-            restarting.restart(folder, warn)
+            restarting.restart(found.home, warn)
             _say("the daemon has begun anew", options, dry_run=False)
             return
-    found = service(options.given_home, user)
     require_same(found, options.given_home)
     _say(found.restart(dry_run), options, dry_run=dry_run)
 

@@ -49,8 +49,10 @@ class Names:
             value = getattr(request, field.name)
             if value is None:
                 continue
-            if field.name == "job" and value not in self.forgotten():
-                changed["job"] = in_full(value, "job", self.jobs())
+            # Of a preflight 'job' is what a job needs that nobody has submitted yet.
+            if field.name == "job" and isinstance(value, str):
+                if value not in self.forgotten():
+                    changed["job"] = in_full(value, "job", self.jobs())
             elif field.name == "node":
                 changed["node"] = self._node(value)
             elif field.name == "groups":

@@ -60,8 +60,9 @@ def test_the_default_home_is_the_callers(tmp_path: Path) -> None:
     assert f"User={getpass.getuser()}" in unit or os.geteuid() != 0
 
 
-def test_an_unknown_user(ctl: Ctl) -> None:
-    code, _, err = ctl("service", "install", "--dry-run", "--user", "no-such-user")
+@pytest.mark.parametrize("named", [[], ["--home", "/nowhere"]])
+def test_an_unknown_user(named: list[str], ctl: Ctl) -> None:
+    code, _, err = ctl("service", "install", "--dry-run", "--user", "no-such-user", *named)
     assert (code, err) == (2, "elasticctl: there is no user 'no-such-user' on this machine\n")
     with pytest.raises(UsageError):
         service(Path("/x"), "no-such-user", "darwin")

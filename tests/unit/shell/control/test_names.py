@@ -9,6 +9,7 @@ import pytest
 
 from elasticd.core.words import requests as r
 from elasticd.errors import OperationError
+from elasticd.preflight.needs import JobNeeds
 from elasticd.shell.control.names import Names, in_full
 from elasticd.types import JobId, NodeId
 
@@ -52,7 +53,9 @@ def test_nodes_and_groups_of_nodes() -> None:
 
 
 def test_what_names_nothing_stays() -> None:
-    for request in (r.ShowStatus(), r.ShutDown(), r.ReadEvents()):
+    # What a job needs is no id.
+    needs = r.RunPreflight(job=JobNeeds("byte"))
+    for request in (r.ShowStatus(), r.ShutDown(), r.ReadEvents(), needs):
         assert NAMES.complete(request) is request
 
 
