@@ -31,7 +31,7 @@ from elasticd.core.words.requests import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.pasting import of_home
-from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME
+from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, SPEED_NAME, SPEEDS_NAME
 from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.children.server import ROSTER_NAME
@@ -48,7 +48,7 @@ from elasticd.supervision.roster import ChildRoster
 STATE = ("events", "reached", "archives", "work", "clones", "cache")
 RUNTIME = (
     DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET, TOKEN_FILE, PLACE_FILE,
-    PAGE_LOG, REPORT_NAME, LINKS_NAME,
+    PAGE_LOG, REPORT_NAME, LINKS_NAME, SPEEDS_NAME, SPEED_NAME,
 )  # fmt: skip
 
 OnMac = Annotated[

@@ -1,5 +1,5 @@
-"""``elasticctl preflight`` and ``check-network``: what is wrong with nodes and links before a job
-runs."""
+"""``elasticctl preflight``, ``check-network`` and ``calibrate``: what is wrong with nodes and links
+before a job runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from elasticd.core.words.requests import RunPreflight
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.preflight.nodes import ANSWERS
+from elasticd.preflight.speeds import LEAST_SECONDS, MOST_SECONDS, USUAL_SECONDS
 
 CHECKS = Table(("check", "node", "result", "value"), text="value")
 ALL = "all"
-_NEXT_SECONDS = 90.0
+_NEXT_SECONDS = 150.0
 """Longer than a daemon takes to tell what it looks at next."""
 
 Last = Annotated[
@@ -33,9 +34,20 @@ Last = Annotated[
 
 Busy = Annotated[
     bool,
-    typer.Option("--busy", help="Measure links also where a job runs, which slows it down."),
+    typer.Option("--busy", help="Measure also where a job runs, which slows it down."),
 ]
 
+
+Seconds = Annotated[
+    float,
+    typer.Option(
+        "--seconds",
+        metavar="SECONDS",
+        min=LEAST_SECONDS,
+        max=MOST_SECONDS,
+        help="For so long each node computes.",
+    ),
+]
 
 JobFile = Annotated[
     Path | None,
@@ -68,10 +80,12 @@ def preflight(
     """Look at all nodes before a job runs: what differs, what runs short, what would stop them.
 
     One daemon is asked, and asks the others: versions of elasticd, Python, MLX and the system,
-    chip, memory, disk, clock, power source, sleep settings and firewall; and it has the links
-    between them measured, as 'elasticctl check-network' does alone. Each check passes, warns or
-    fails, with the value and the cure. A node that is away, or has an earlier version, is said to
-    be. Where a job has processes links are not measured, unless you say --busy.
+    chip, memory, disk, clock, power source, sleep settings, heat and firewall. It has each node
+    compute for two seconds, unless that was measured within a day, as 'elasticctl calibrate' does
+    alone; and it has the links between them measured, as 'elasticctl check-network' does alone.
+    Each check passes, warns or fails, with the value and the cure. A node that is away, or has an
+    earlier version, is said to be. Where a job has processes nothing is measured, unless you say
+    --busy.
 
     With JOB.toml it looks also at what that job needs on every node: its interpreter and the
     packages that its script imports, variables of pass_env, memory for the model, room for files
@@ -136,6 +150,41 @@ def check_network(
     show(asked(options.client, request, options.json), options.json)
 
 
+def calibrate(
+    context: typer.Context,
+    seconds: Seconds = USUAL_SECONDS,
+    busy: Busy = False,
+    last: Last = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Measure how fast each node computes, and whether it slows down meanwhile.
+
+    Each multiplies matrices of a fixed size again and again, on the device that MLX uses by
+    default, in a process of its own that gives way to others. A node warns if it is less than half
+    as fast as the fastest, not steady, or slower at the end than at the beginning, as one is that
+    gets hot: that takes a minute to show, so say --seconds 60. Nodes on one machine take turns.
+    Where a job has processes nothing is measured, unless you say --busy.
+
+    Each node keeps its own result, which 'elasticctl preflight' uses for a day. The report is kept
+    in the home of the node that was asked, until the next time; --last shows it.
+
+    Exit code: 1 if a node can't compute or doesn't answer, or did so with --last; warnings don't
+    count.
+
+    \b
+    Examples:
+      elasticctl calibrate
+      elasticctl calibrate --seconds 60
+      elasticctl calibrate --busy --json
+      elasticctl calibrate --last
+    """
+    options = common(context, home, json)
+    only = None if last else seconds
+    request = RunPreflight(last=last or None, only="speed", busy=busy or None, seconds=only)
+    show(asked(options.client, request, options.json), options.json)
+
+
 def asked(client: Client, request: RunPreflight, quiet: bool) -> dict[str, Any]:
     """The report; unless ``quiet`` what is being done is said meanwhile."""
     with client.open(request) as connection:
@@ -144,11 +193,13 @@ def asked(client: Client, request: RunPreflight, quiet: bool) -> dict[str, Any]:
                 if not quiet:
                     screen.say(f"{frame['doing']} …", flush=True)
         except UsageError as error:
-            if not str(error).startswith("unknown request"):
+            speeds = request.only == "speed" and str(error).startswith("bad request")
+            if not speeds and not str(error).startswith("unknown request"):
                 raise
             raise OperationError(
-                f"the daemon at {connection.path.parent} is of an earlier version, which knows no"
-                " preflight: restart it with this one, or ask another node (--home)"
+                f"the daemon at {connection.path.parent} is of an earlier version, which"
+                f" {'measures no speeds' if speeds else 'knows no preflight'}: restart it with this"
+                " one, or ask another node (--home)"
             ) from None
     if request.job is not None and not frame.get("job"):
         raise OperationError(

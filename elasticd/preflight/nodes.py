@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from elasticd.preflight.finding import ProbeFinding, ProbeVerdict, failed, passed, warned
-from elasticd.preflight.power import awake_value, firewall_is_off, let_in, not_awake
+from elasticd.preflight.power import (
+    NOMINAL,
+    THERMAL,
+    awake_value,
+    firewall_is_off,
+    let_in,
+    not_awake,
+)
 from elasticd.preflight.seen import NodeFacts, NodeSeen, NodeUnseen
 from elasticd.preflight.subnets import islands, network
 
@@ -17,7 +24,7 @@ LEAST_FREE_BYTES, LOW_FREE_BYTES = 1 << 30, 10 << 30
 SKEW_SECONDS, MOST_SKEW_SECONDS = 2.0, 60.0
 LOW_BATTERY = 20.0
 """Per cent."""
-ANSWERS = "answers"
+ANSWERS, HEAT = "answers", "heat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,10 @@ def answers(seen: Sequence[NodeSeen], unseen: Sequence[NodeUnseen]) -> Iterator[
         yield CheckResult.of(ANSWERS, each.node, _answers(each))
 
 
-def judged(seen: Sequence[NodeSeen]) -> Iterator[CheckResult]:
-    """All checks of all nodes, check by check."""
+def judged(seen: Sequence[NodeSeen], only: str = "") -> Iterator[CheckResult]:
+    """All checks of all nodes, check by check; or ``only`` that one."""
     for check in NODE_CHECKS:
-        for each in seen:
+        for each in seen if only in ("", check.name) else ():
             yield CheckResult.of(check.name, each.node, check.judge(each, seen))
 
 
@@ -220,6 +227,19 @@ def _sleep(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     return passed(awake_value(facts.power) or "pmset tells neither sleep nor autorestart")
 
 
+def _heat(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
+    facts = each.facts
+    if not _is_mac(facts):
+        return passed("not asked: no Mac")
+    if not facts.thermal:
+        command = " ".join(THERMAL)
+        return warned("macOS doesn't say", f"Run '{command}' there and see what is wrong with it")
+    if facts.thermal == NOMINAL:
+        return passed(facts.thermal)
+    cure = "Give it air, let it cool down, and end there what else computes"
+    return warned(f"{facts.thermal}: it is hot, and slows itself down", cure)
+
+
 def _firewall(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     facts = each.facts
     if facts.walled:
@@ -263,6 +283,7 @@ NODE_CHECKS = (
     NodeCheck("clock", _clock),
     NodeCheck("power", _power),
     NodeCheck("sleep", _sleep),
+    NodeCheck(HEAT, _heat),
     NodeCheck("firewall", _firewall),
     NodeCheck("subnet", _subnet),
 )

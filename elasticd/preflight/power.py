@@ -1,4 +1,4 @@
-"""What ``pmset -g`` and macOS's firewall say, read."""
+"""What ``pmset -g``, ``notifyutil`` and macOS's firewall say, read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from collections.abc import Mapping
 AWAKE = (("sleep", "0"), ("autorestart", "1"))
 """As pmset should tell them."""
 FIREWALL = "/usr/libexec/ApplicationFirewall/socketfilterfw"
+
+
+THERMAL = ("/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel")
+NOMINAL = "nominal"
+_HEAT = (NOMINAL, "moderate", "heavy", "trapping", "sleeping")
+"""By macOS's number."""
+
+
+def heat_of(printed: str) -> str:
+    """The level that ``notifyutil`` prints behind the name, as a word; empty: it tells none."""
+    number = (printed.split() or [""])[-1]
+    return _HEAT[int(number)] if number.isdecimal() and int(number) < len(_HEAT) else ""
 
 
 def settings_of(printed: str) -> Mapping[str, str]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from elasticd.types import NodeId
 
-REPORT_NAME, LINKS_NAME = "preflight.json", "network.json"
+REPORT_NAME, LINKS_NAME, SPEEDS_NAME = "preflight.json", "network.json", "calibrate.json"
 """In the home of the node that was asked."""
+SPEED_NAME = "speed.json"
+"""How fast this node computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class NodeFacts:
     """The interpreter."""
     walled: tuple[str, ...] = ()
     """Addresses to which its own machine lets nothing out, each with the cure."""
+    thermal: str = ""
+    """How far macOS slows the machine down since it is hot: "nominal" is not at all."""
     addresses: tuple[str, ...] = ()
     """By which others reach it, each with the bits of its network's mask: "10.0.0.5/24"."""
 

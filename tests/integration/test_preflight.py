@@ -36,10 +36,11 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
         found = report("preflight")
         assert of(found, "answers") == {one: "pass", two: "pass"}
         assert of(found, "mlx") == of(found, "elasticd") == {one: "pass", two: "pass"}
-        named = {"answers", "link", *(check.name for check in NODE_CHECKS)}
+        named = {"answers", "link", "speed", *(check.name for check in NODE_CHECKS)}
         assert {each["check"] for each in found["checks"]} == named
         links = [each["value"] for each in found["checks"] if each["check"] == "link"]
         assert of(found, "link").keys() == both and all(" MB/s, " in each for each in links)
+        assert of(found, "speed").keys() == {one, two} and "fail" not in of(found, "speed").values()
         again = report("preflight", "--last")
         assert again["checks"] == found["checks"] and again["age_seconds"] > found["age_seconds"]
 
@@ -60,6 +61,10 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
 
         job = cluster.submit("high.py", train__steps=1000)
         cluster.wait_step(job, 2)
+        found = report("calibrate")
+        assert of(found, "speed") == {one: "warn", two: "warn"}
+        assert f"not measured: {job} runs there" in json.dumps(found)
+        assert "h ago" not in json.dumps(found)
         text = cluster.command("check-network")
         assert f"not measured: {job} runs there" in text and "--busy" in text
         busy = report("check-network", "--busy")

@@ -144,6 +144,18 @@ class WantJobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class WantSpeed:
+    """How fast the node computes, as JSON (preflight/speeds.py): measured for so many seconds, or
+    as it was in the last ``fresh_seconds``; while a job has processes there as it ever was.
+    ``busy``: measured also then."""
+
+    kind: ClassVar = "speed"
+    seconds: float
+    busy: bool = False
+    fresh_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class WantLinks:
     """How the node reaches ``peer`` at each of its addresses, measured now, as JSON. ``busy``: also
     while a job has processes at one end."""
@@ -214,7 +226,7 @@ OfArchives = WantArchive | KeepArchive | WantArchiveList
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
 OfOutputs = WantOutputList | WantOutput | CopyOutput
 OfLinks = WantLinks | WantDoor
-OfPreflight = WantFacts | WantJobFacts | OfLinks
+OfPreflight = WantFacts | WantJobFacts | WantSpeed | OfLinks
 Want = OfStates | OfOutputs | OfChaos | OfPreflight | WantBlank | Relay
 
 WANTS: Words[Want] = Words(Want, key="what")

@@ -108,12 +108,14 @@ class RunPreflight:
     kind: ClassVar = "preflight"
     last: bool | None = None
     """The report that is stored on the daemon that is asked, and nothing is done."""
-    only: Literal["links"] | None = None
+    only: Literal["links", "speed"] | None = None
     busy: bool | None = None
     """Measure also where a job has processes."""
     job: JobNeeds | None = None
     """Look also at what this one needs. An earlier version knows no such thing, and its report says
     nothing of a job."""
+    seconds: float | None = None
+    """For so long each node computes, where speeds alone are measured."""
 
 
 # --- changing -------------------------------------------------------------------------------------

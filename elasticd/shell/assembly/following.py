@@ -22,6 +22,7 @@ from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.settingswatch import SettingsWatch
+from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.losses import Losses
@@ -111,4 +112,5 @@ def preflight_of(
 
     own = OwnFacts(home, chip, talk.peers.walled, told=told)
     links = LinkDesk(neighbours, talk.peers.paths_of, lambda: children.hosts, trains)
-    return PreflightDesk(home, neighbours, own, OwnNeeds(home, os.environ), links, away, duty)
+    needs, speeds = OwnNeeds(home, os.environ), SpeedDesk(home, neighbours, os.environ, trains)
+    return PreflightDesk(home, neighbours, own, needs, links, speeds, away, duty)

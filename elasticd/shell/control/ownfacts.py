@@ -14,7 +14,7 @@ import psutil
 
 from elasticd import __version__
 from elasticd.errors import OperationError
-from elasticd.preflight.power import FIREWALL, settings_of
+from elasticd.preflight.power import FIREWALL, THERMAL, heat_of, settings_of
 from elasticd.preflight.seen import NodeFacts
 from elasticd.shell.children.room import pressure
 from elasticd.shell.clock import unix_seconds
@@ -81,6 +81,7 @@ class OwnFacts:
             plugged=battery is None or battery.power_plugged is not False,
             power=dict(settings_of(self.ask(PMSET))) if mac else {},
             firewall=firewall.partition("\n")[0],
+            thermal=heat_of(self.ask(THERMAL)) if mac else "",
             program=sys.executable,
             walled=walled,
             addresses=with_masks(hosts),

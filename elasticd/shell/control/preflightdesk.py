@@ -14,7 +14,14 @@ from typing import Any, assert_never
 
 import structlog
 
-from elasticd.core.words.bulk import OfPreflight, WantDoor, WantFacts, WantJobFacts, WantLinks
+from elasticd.core.words.bulk import (
+    OfPreflight,
+    WantDoor,
+    WantFacts,
+    WantJobFacts,
+    WantLinks,
+    WantSpeed,
+)
 from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
 from elasticd.core.words.requests import PreflightTold, RunPreflight
 from elasticd.counting import counted
@@ -22,23 +29,37 @@ from elasticd.errors import ElasticdError, OperationError
 from elasticd.preflight.jobs import judged_job, judged_world
 from elasticd.preflight.links import LinkSeen, Pair, judged_links, rounds
 from elasticd.preflight.needs import JobNeeds, JobSeen, NeedsMet
-from elasticd.preflight.nodes import CheckResult, answers, judged
-from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, NodeFacts, NodeSeen, NodeUnseen
+from elasticd.preflight.nodes import HEAT, CheckResult, answers, judged
+from elasticd.preflight.seen import (
+    LINKS_NAME,
+    REPORT_NAME,
+    SPEEDS_NAME,
+    NodeFacts,
+    NodeSeen,
+    NodeUnseen,
+)
+from elasticd.preflight.speeds import USUAL_SECONDS, SpeedSeen, judged_speeds, machines
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.ownfacts import OwnFacts
 from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.types import NodeId, NodeRole
 
-_COMMANDS = {REPORT_NAME: "preflight", LINKS_NAME: "check-network"}
+_NAMES = {None: REPORT_NAME, "links": LINKS_NAME, "speed": SPEEDS_NAME}
+_COMMANDS = {REPORT_NAME: "preflight", LINKS_NAME: "check-network", SPEEDS_NAME: "calibrate"}
 ANSWER_SECONDS = 20.0
 """A node that has not said by then what it is doesn't answer."""
 JOB_SECONDS = 60.0
 """So one that has not said what it has of a job's needs."""
+_FRESH_SECONDS = 86_400.0
+"""How fast a node computes is not measured anew by a preflight within a day."""
+_SHORT_SECONDS = 2.0
+"""For so long a preflight measures it."""
 _FACTS_BYTES = 1 << 20
 
 log = structlog.get_logger(__name__)
@@ -60,6 +81,7 @@ class PreflightDesk:
     own: OwnFacts
     own_needs: OwnNeeds
     links: LinkDesk
+    speeds: SpeedDesk
     away: Callable[[], Sequence[NodeId]]
     duty: Callable[[NodeId], tuple[NodeRole, bool]]
     now: Callable[[], float] = unix_seconds
@@ -76,6 +98,8 @@ class PreflightDesk:
             case WantJobFacts(needs):
                 had = await asyncio.to_thread(self.own_needs.read, needs)
                 return file_of(json.dumps(to_plain(had)).encode())
+            case WantSpeed():
+                return await self.speeds.serve(wanted)
             case WantLinks() | WantDoor():
                 return await self.links.serve(wanted)
             case _:
@@ -83,7 +107,7 @@ class PreflightDesk:
 
     async def run(self, request: RunPreflight, stream: Stream) -> Mapping[str, Any]:
         """Raises OperationError: nothing is stored."""
-        path = self.home / (LINKS_NAME if request.only else REPORT_NAME)
+        path = self.home / _NAMES[request.only]
         if request.last:
             return await asyncio.to_thread(self._stored, path)
 
@@ -115,11 +139,17 @@ class PreflightDesk:
         found = [*answers(seen, unseen)]
         if request.only is None:
             found += judged(seen)
+        if request.only == "speed":
+            found += judged(seen, HEAT)
+        if request.only != "links":
+            found += judged_speeds(await self._speeds(seen, request, tell), self.now())
         if request.job is not None:
             found += job
             wrong = {NodeId(each.where) for each in found if each.verdict == "fail"}
             found += judged_world(request.job, having, wrong)
-        return found + judged_links(await self._links(seen, bool(request.busy), tell))
+        if request.only != "speed":
+            found += judged_links(await self._links(seen, bool(request.busy), tell))
+        return found
 
     async def _having(
         self, needs: JobNeeds, seen: Sequence[NodeSeen]
@@ -143,6 +173,20 @@ class PreflightDesk:
             [each for each in told if isinstance(each, JobSeen)],
             [each for each in told if isinstance(each, NodeUnseen)],
         )
+
+    async def _speeds(
+        self, seen: Sequence[NodeSeen], request: RunPreflight, tell: Tell
+    ) -> list[SpeedSeen]:
+        """Of those whose version can say it; no two on one machine at once."""
+        wanted = WantSpeed(_SHORT_SECONDS, bool(request.busy), _FRESH_SECONDS)
+        if request.only == "speed":
+            wanted = WantSpeed(request.seconds or USUAL_SECONDS, bool(request.busy))
+        turns, found = machines(seen), list[SpeedSeen]()
+        for turn, nodes in enumerate(turns, 1):
+            await tell(f"measuring how fast nodes compute, {turn} of {counted(len(turns), 'turn')}")
+            told = await asyncio.gather(*(self.speeds.told(node, wanted) for node in nodes))
+            found += [each for each in told if each is not None]
+        return sorted(found, key=lambda each: each.node)
 
     async def _links(self, seen: Sequence[NodeSeen], busy: bool, tell: Tell) -> list[LinkSeen]:
         """Those between nodes that answer, both ways, each node with one other at a time."""

@@ -78,8 +78,14 @@ def test_the_last_one_is_asked_for(ctl: Ctl, home: Path, daemon: Callable[..., A
     assert ctl("preflight", "--last", "--home", home)[0] == 0
     ctl("preflight", "--home", home)
     ctl("check-network", "--busy", "--home", home)
+    ctl("calibrate", "--seconds", "30", "--home", home)
+    ctl("calibrate", "--last", "--home", home)
     asked = [(each.get("last"), each.get("only"), each.get("busy")) for each in running.requests]
-    assert asked == [(True, None, None), (None, None, None), (None, "links", True)]
+    assert asked == [
+        (True, None, None), (None, None, None), (None, "links", True),
+        (None, "speed", None), (True, "speed", None),
+    ]  # fmt: skip
+    assert [each.get("seconds") for each in running.requests[3:]] == [30.0, None]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +115,20 @@ def test_a_daemon_of_before_is_said_to_be_one(
     assert (code, out) == (1, "") and "is of an earlier version" in err and str(home) in err
     daemon(home, {"preflight": {"error": "bad request 'preflight'", "code": 2}})
     assert ctl("preflight", "--home", home)[0] == 2
+
+
+def test_one_that_can_measure_no_speeds_is_said_to_be_of_before(
+    ctl: Ctl, home: Path, daemon: Callable[..., Any]
+) -> None:
+    daemon(home, {"preflight": {"error": "bad request 'preflight': only", "code": 2}})
+    code, out, err = ctl("calibrate", "--home", home)
+    assert (code, out) == (1, "") and "which measures no speeds" in err
+
+
+@pytest.mark.parametrize("seconds", ["0", "61", "nan", "long"])
+def test_a_wrong_time_asks_nobody(
+    ctl: Ctl, home: Path, daemon: Callable[..., Any], seconds: str
+) -> None:
+    running = daemon(home, {"preflight": GOOD})
+    assert ctl("calibrate", "--seconds", seconds, "--home", home)[0] == 2
+    assert running.requests == []

@@ -25,11 +25,19 @@ MAC = NodeFacts(
     battery=80.0,
     power={"sleep": "0", "autorestart": "1"},
     firewall="Firewall is disabled. (State = 0)",
+    thermal="nominal",
     program="/opt/python",
     addresses=("10.0.0.5/24",),
 )
 LINUX = replace(
-    MAC, system="Linux", release="6.1.0", machine="x86_64", chip="x86_64", power={}, firewall=""
+    MAC,
+    system="Linux",
+    release="6.1.0",
+    machine="x86_64",
+    chip="x86_64",
+    power={},
+    firewall="",
+    thermal="",
 )
 WALLED = "10.0.0.2:7070: this Mac lets nothing out to it: allow elasticd in System Settings"
 
@@ -69,6 +77,8 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("power", {"plugged": False, "battery": 9.0}, "fail", "9 %", "Plug it in"),
     ("sleep", {"power": {"sleep": "1"}}, "warn", "sleep 1", "sudo pmset -a sleep 0"),
     ("sleep", {"power": {}}, "warn", "nothing", "pmset -g"),
+    ("heat", {"thermal": "heavy"}, "warn", "heavy: it is hot", "Give it air"),
+    ("heat", {"thermal": ""}, "warn", "macOS doesn't say", "notifyutil -g com.apple"),
     ("firewall", {"walled": (WALLED,)}, "fail", "10.0.0.2:7070", "Allow elasticd in System"),
     ("firewall", {"firewall": "it is enabled. (State = 1)"}, "warn", "enabled", "/opt/python"),
     ("firewall", {"firewall": ""}, "warn", "nothing", "System Settings"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from elasticd import __version__
+from elasticd.preflight.power import THERMAL
 from elasticd.shell.control.ownfacts import PMSET, OwnFacts
 
 
@@ -38,6 +41,20 @@ def test_a_macs_settings_are_read(tmp_path: Path) -> None:
 def test_tools_that_say_nothing_leave_it_open(tmp_path: Path) -> None:
     found = own(tmp_path, "darwin", {}, []).begun()()
     assert (found.power, found.firewall) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("printed", "level"),
+    [
+        (f"{THERMAL[-1]} 0\n", "nominal"),
+        (f"{THERMAL[-1]} 2\n", "heavy"),
+        (f"{THERMAL[-1]} 9\n", ""),
+        (f"{THERMAL[-1]}: Failed with code 1\nx", ""),
+    ],
+)
+def test_how_hot_a_mac_is(tmp_path: Path, printed: str, level: str) -> None:
+    assert own(tmp_path, "darwin", {THERMAL[0]: printed}, []).begun()().thermal == level
+    assert own(tmp_path, "linux", {THERMAL[0]: printed}, []).begun()().thermal == ""
 
 
 def test_addresses_that_others_are_told_have_their_masks(tmp_path: Path) -> None:

@@ -12,18 +12,20 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words.bulk import Want, WantFacts, WantJobFacts
+from elasticd.core.words.bulk import Want, WantFacts, WantJobFacts, WantSpeed
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PreflightTold, RunPreflight
 from elasticd.errors import OperationError
 from elasticd.preflight.links import LinkSeen
 from elasticd.preflight.needs import JobNeeds, NeedsMet
 from elasticd.preflight.seen import REPORT_NAME, NodeFacts
+from elasticd.preflight.speeds import SpeedSeen
 from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.ownfacts import OwnFacts
 from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.server import Stream
+from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.types import NodeId, NodeRole
 
@@ -87,6 +89,19 @@ class FakeLinks:
         return [LinkSeen(node, peer, "10.0.0.1", 2e8, 0.0001)]
 
 
+class FakeSpeeds:
+    """Every node computes as fast, or its version can't say it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[NodeId, WantSpeed]] = []
+        self.slow: list[NodeId] = []
+
+    async def told(self, node: NodeId, wanted: WantSpeed) -> SpeedSeen | None:
+        self.asked.append((node, wanted))
+        gflops = 100.0 if node in self.slow else 1000.0
+        return None if node == OLD else SpeedSeen(node, gflops, "gpu", unix=NOW)
+
+
 class Desk:
     """A node's desk whose neighbours are no daemons."""
 
@@ -97,13 +112,15 @@ class Desk:
         self.links = FakeLinks()
         links = cast(LinkDesk, self.links)
         needs = cast(OwnNeeds, FakeNeeds())
+        self.speeds = FakeSpeeds()
+        speeds = cast(SpeedDesk, self.speeds)
         self.drained: list[NodeId] = []
 
         def duty(node: NodeId) -> tuple[NodeRole, bool]:
             return "train", node in self.drained
 
         self.desk = PreflightDesk(
-            home, neighbours, own, needs, links, lambda: [GONE], duty, lambda: NOW
+            home, neighbours, own, needs, links, speeds, lambda: [GONE], duty, lambda: NOW
         )
 
     def run(self, **request: Any) -> dict[str, Any]:
@@ -165,7 +182,7 @@ def test_a_node_that_tells_nothing_spoils_nothing(
 
 
 def test_a_later_version_may_say_more(tmp_path: Path) -> None:
-    more = json.loads(facts(tmp_path)) | {"thermal": "fine"}
+    more = json.loads(facts(tmp_path)) | {"scent": "fine"}
     found = Desk(tmp_path, {OTHER: json.dumps(more).encode()}).found()
     assert found("answers", OTHER)["verdict"] == "pass"
 
@@ -229,6 +246,34 @@ def test_links_alone_are_kept_beside_the_rest(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="'elasticctl check-network'"):
         (tmp_path / "network.json").unlink()
         desk.run(only="links", last=True)
+
+
+def test_speeds_alone_are_kept_beside_the_rest(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, {OTHER: facts(tmp_path), OLD: facts(tmp_path, mlx="0.1.0")})
+    desk.speeds.slow = [OTHER]
+    report = desk.run(only="speed", seconds=30.0, busy=True)
+    assert {each["check"] for each in report["checks"]} == {"answers", "heat", "speed"}
+    assert report["wrong"] == 0 and desk.links.measured_ == []
+    assert {wanted for _, wanted in desk.speeds.asked} == {WantSpeed(30.0, busy=True)}
+    verdicts = {e["where"]: e["verdict"] for e in report["checks"] if e["check"] == "speed"}
+    assert verdicts == {ME: "pass", OTHER: "warn"}, "one of an earlier version tells nothing"
+    assert desk.run(only="speed", last=True) == json.loads(json.dumps(report))
+    with pytest.raises(OperationError, match="'elasticctl calibrate'"):
+        (tmp_path / "calibrate.json").unlink()
+        desk.run(only="speed", last=True)
+
+
+def test_a_preflight_takes_a_speed_of_the_last_day(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, {OTHER: facts(tmp_path)})
+    assert desk.found()("speed", OTHER)["verdict"] == "pass"
+    assert {wanted.fresh_seconds for _, wanted in desk.speeds.asked} == {86_400.0}
+
+
+def test_nodes_on_one_machine_are_measured_in_turns(tmp_path: Path) -> None:
+    here = {"addresses": ("127.0.0.1/8",)}
+    desk = Desk(tmp_path, {OTHER: facts(tmp_path, **here), NodeId("c"): facts(tmp_path, **here)})
+    desk.run(only="speed")
+    assert desk.stream.told[-1] == "measuring how fast nodes compute, 2 of 2 turns"
 
 
 def job_facts(**changes: Any) -> bytes:

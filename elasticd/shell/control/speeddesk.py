@@ -1,0 +1,137 @@
+"""Measures how fast this node computes, and has others measure themselves (docs/protocols.md §4).
+
+In a process of its own, which gives way to all others. What was found is kept in the home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from elasticd.core.words.bulk import WantSpeed
+from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
+from elasticd.errors import ElasticdError, OperationError
+from elasticd.preflight.seen import SPEED_NAME
+from elasticd.preflight.speeds import LEAST_SECONDS, MOST_SECONDS, SIDE, SpeedSeen, speed_of
+from elasticd.shell.children.environment import Variables, of_child
+from elasticd.shell.children.trial import tried
+from elasticd.shell.clock import unix_seconds
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.durable import write_whole
+from elasticd.shell.storage.namelessfile import file_of, filled
+from elasticd.types import JobId, NodeId
+
+MODULE = "elasticd.train.calibrating"
+_START_SECONDS = 40.0
+"""Until MLX is there, and for products that take longer than they have."""
+_ANSWER_SECONDS = 10.0
+_ANSWER_BYTES = 1 << 16
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class SpeedDesk:
+    """One node's.
+
+    Attributes:
+        daemons: the daemon's own variables.
+        trains: the jobs that have processes here now.
+        program: what measures, without its arguments: the side and the seconds.
+    """
+
+    home: Path
+    neighbours: Neighbours
+    daemons: Variables
+    trains: Callable[[], Sequence[JobId]]
+    program: tuple[str, ...] = (sys.executable, "-P", "-m", MODULE)
+    now: Callable[[], float] = unix_seconds
+    _measuring: bool = field(default=False, init=False)
+
+    async def serve(self, wanted: WantSpeed) -> int:
+        """A descriptor of what another node asks for; the caller closes it."""
+        return file_of(json.dumps(to_plain(await self._own(wanted))).encode())
+
+    async def told(self, node: NodeId, wanted: WantSpeed) -> SpeedSeen | None:
+        """How fast ``node`` computes; None: its version can't say."""
+        late = _within(wanted.seconds) + _START_SECONDS + _ANSWER_SECONDS
+        try:
+            async with asyncio.timeout(late):
+                if node == self.neighbours.me:
+                    return await self._own(wanted)
+                data = await filled(
+                    lambda fd: self.neighbours.fetch(node, wanted, fd, _ANSWER_BYTES)
+                )
+            return replace(_read(data), node=node)
+        except TimeoutError:
+            return SpeedSeen(node, error=f"it has not told it in {late:g} s")
+        except (ElasticdError, OSError, ValueError) as error:
+            return None if UNKNOWN in str(error) else SpeedSeen(node, error=str(error))
+
+    async def _own(self, wanted: WantSpeed) -> SpeedSeen:
+        me = self.neighbours.me
+        known = await asyncio.to_thread(self._kept) if wanted.fresh_seconds > 0 else None
+        if known is not None and 0 <= self.now() - known.unix < wanted.fresh_seconds:
+            return known
+        job = "" if wanted.busy else self._trained()
+        if job:
+            return SpeedSeen(me, trains=job) if known is None else known
+        if self._measuring:
+            return SpeedSeen(me, error="it is being measured for somebody else: ask again")
+        self._measuring = True
+        try:
+            found = await asyncio.to_thread(self._measured, _within(wanted.seconds))
+        finally:
+            self._measuring = False
+        if not wanted.busy and (job := self._trained()):
+            return SpeedSeen(me, trains=job)  # it began meanwhile
+        if not found.error:
+            await asyncio.to_thread(self._keep, found)
+        return found
+
+    def _measured(self, seconds: float) -> SpeedSeen:
+        command = [*self.program, str(SIDE), str(seconds)]
+        me = self.neighbours.me
+        try:
+            told = json.loads(
+                tried(command, of_child(self.daemons, ""), self.home, seconds + _START_SECONDS)
+            )
+            times = [float(each) for each in told["seconds"]]
+            return speed_of(me, str(told["device"]), times, self.now())
+        except OperationError as error:
+            return SpeedSeen(me, error=str(error))
+        except (LookupError, TypeError, ValueError):
+            return SpeedSeen(me, error="what measures it prints something else")
+
+    def _trained(self) -> str:
+        """A job that has processes here, if there is one."""
+        return next(iter(self.trains()), "")
+
+    def _kept(self) -> SpeedSeen | None:
+        """What was found here last, if that can be read."""
+        try:
+            found = _read((self.home / SPEED_NAME).read_bytes())
+        except (ElasticdError, OSError, ValueError):
+            return None
+        return replace(found, node=self.neighbours.me) if found.gflops > 0 else None
+
+    def _keep(self, found: SpeedSeen) -> None:
+        try:
+            write_whole(self.home / SPEED_NAME, json.dumps(to_plain(found)).encode())
+        except OSError as error:  # it is told all the same
+            log.warning("how fast this node computes is not kept", reason=str(error))
+
+
+def _within(seconds: float) -> float:
+    return min(max(seconds, LEAST_SECONDS), MOST_SECONDS)
+
+
+def _read(data: bytes) -> SpeedSeen:
+    found: SpeedSeen = from_plain(SpeedSeen, json.loads(data))
+    return found
