@@ -245,10 +245,11 @@ def join(
     """Become a member of the cluster of which TOKEN is.
 
     It makes this node's key, which never leaves it, and gets a certificate from the node that made
-    the token. If it fails it can be repeated, with the same token. What you have in elasticd.toml
-    stays, but for the node's id, where it listens, and on what all nodes must agree. A daemon that
-    runs begins anew as a member, and trains what there is. A node that is the only one of its
-    cluster leaves it.
+    the token. If nobody answers where that says, it is looked for by Bonjour, where
+    elasticd[discovery] is installed. If it fails it can be repeated, with the same token. What you
+    have in elasticd.toml stays, but for the node's id, where it listens, and on what all nodes must
+    agree. A daemon that runs begins anew as a member, and trains what there is. A node that is the
+    only one of its cluster leaves it.
 
     A member whose HOME/cluster is damaged joins again: that is put aside, never removed. It keeps
     its id if its key is sound. Else its id is another node's, for all that the cluster knows, and

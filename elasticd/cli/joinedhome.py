@@ -13,6 +13,7 @@ from elasticd.cli.screen import warn
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.rules import Value
+from elasticd.shell.network import mdns, ownaddresses
 from elasticd.shell.storage import papers, settingsfile
 from elasticd.shell.storage.durable import write_durable
 from elasticd.trust.member import MemberPapers
@@ -81,7 +82,7 @@ def _join(
         )
         return clusterhome.reached_at(listens, host, settings)
 
-    joined = joining.ask(taken, key, node, where)
+    joined = joining.ask(taken, key, node, where, lambda: _found(settings, taken))
     values: dict[str, Value] = {"node_id": node, "listen": listens}
     for name, agreed in (("cluster", joined.cluster), ("partition", joined.partition)):
         if (own := getattr(settings, name)) != agreed:
@@ -96,6 +97,20 @@ def _join(
     papers.write(home, joined.member)
     (home / joining.KEY_NAME).unlink(missing_ok=True)
     return JoinedHome(joined.member, joined.issuer, aside)
+
+
+def _found(settings: NodeConfig, taken: Token) -> tuple[str, ...]:
+    """Where the Mac is that made the token, if Bonjour says."""
+    from elasticd.client import finding
+
+    if not settings.discovery or not mdns.is_installed():
+        return ()
+    warn("none of the token's addresses answers; looking for that Mac by Bonjour")
+    try:
+        return finding.issuers(taken.pin, ownaddresses.hosts())
+    except OSError as error:
+        warn(f"Bonjour: {error}")
+        return ()
 
 
 def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:

@@ -6,10 +6,11 @@ only the owner of that makes members.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,22 +95,38 @@ def key_of(home: Path, *, again: bool = False) -> bytes:
     return key
 
 
-def ask(token: Token, key: bytes, node: NodeId, found_at: Callable[[str], str]) -> Joined:
+def ask(
+    token: Token,
+    key: bytes,
+    node: NodeId,
+    found_at: Callable[[str], str],
+    elsewhere: Callable[[], Iterable[str]] = tuple,
+) -> Joined:
     """Have the owner of ``key`` become the member ``node``.
 
     Args:
         found_at: where others are to look for it, of the address that it has towards the cluster.
+        elsewhere: other addresses, asked for when none of the token's answers as it should. Who is
+            there has to be whom the token means, as everywhere.
 
     Raises:
-        OperationError: it isn't let in, or none of the token's addresses answers as it should.
+        OperationError: it isn't let in, or none of the addresses answers as it should.
     """
-    failures = []
-    for address in token.addresses:
+    failures: dict[str, str] = {}
+    for address in itertools.chain(token.addresses, _called(elsewhere)):
+        if address in failures:
+            continue
         try:
             return _ask_at(address, token, key, node, found_at)
         except (OSError, WrongEnd, ProtocolError) as error:
-            failures.append(f"{address}: {_reason(error)}")
-    raise OperationError(f"could not join: {'; '.join(failures)}")
+            failures[address] = _reason(error)
+    told = "; ".join(f"{address}: {why}" for address, why in failures.items())
+    raise OperationError(f"could not join: {told}")
+
+
+def _called(elsewhere: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """Not before the first is wanted."""
+    yield from elsewhere()
 
 
 def _ask_at(

@@ -18,6 +18,7 @@ from elasticd.settings.rules import (
     Rule,
     Value,
     Wrong,
+    boolean,
     integer,
     list_of,
     meant,
@@ -127,6 +128,14 @@ class NodeConfig:
         metadata=rule(
             text(_HOST, "a host name or an address"),
             "Host on which these are served; elsewhere than on loopback with TLS.",
+        ),
+    )
+    discovery: bool = field(
+        default=True,
+        metadata=rule(
+            boolean,
+            "Announce this node by Bonjour, and look there for nodes that moved; needs"
+            " elasticd[discovery].",
         ),
     )
     partition: Partition = field(

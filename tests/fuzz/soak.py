@@ -4,7 +4,8 @@
 
 Nothing may come of it: no crash, no growth, no change of view, world or job, the same digest, and a
 few lines in the log that say how many frames there were. The last line is
-``faults N violations M``; the exit status is 1 if M is not 0.
+``faults N violations M``; the exit status is 1 if M is not 0. All ``--frames`` are sent, however
+long that takes; then it goes on until ``--seconds`` are over.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tests.integration.cluster import Cluster
 WARM_UP = 300
 """Frames after which caches are full and growth counts."""
 MAX_GROWTH_BYTES = 16 * MIB
+ROUND = 20_000
+"""Frames while one job trains: with rounds a job of some size is under way all the time."""
 SPARE_DESCRIPTORS = 8
 MAX_LOG_BYTES_PER_MINUTE = 64 * 1024
 
@@ -102,10 +105,22 @@ def _growth(before: Health, after: Health, minutes: float) -> list[str]:
     return wrong
 
 
+def next_round(sent: int, wanted: int, *, late: bool) -> int:
+    """How many frames are to be sent now; 0: it is done.
+
+    Args:
+        wanted: so many have to be sent in any case.
+        late: the time is over in which more are sent.
+    """
+    if sent >= wanted:
+        return 0 if late else ROUND
+    return max(2 * WARM_UP, min(ROUND, wanted - sent))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=1800.0, help="no new round after these")
+    parser.add_argument("--frames", type=int, default=100_000, help="so many at least")
+    parser.add_argument("--seconds", type=float, default=0.0, help="so long at least")
     parser.add_argument("--seed", type=int, default=3)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -113,9 +128,7 @@ def main() -> int:
         with Cluster(Path(folder), 3, kernels) as cluster:
             wrong: list[str] = []
             sent, end = 0, time.monotonic() + given.seconds
-            while sent < given.frames and time.monotonic() < end:
-                # Rounds, so that a job of some size is under way all the time.
-                count = min(20_000, given.frames - sent)
+            while count := next_round(sent, given.frames, late=time.monotonic() >= end):
                 steps = max(60, count // 60)
                 calm = cluster.submit("high.py", world__max=1, train__steps=steps)
                 digest = cluster.wait_end(calm)["digest"]

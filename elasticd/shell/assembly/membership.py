@@ -19,9 +19,14 @@ from elasticd.shell.complaints import Complaints
 from elasticd.shell.control.admission import Admission
 from elasticd.shell.control.renewing import RenewalDesk
 from elasticd.shell.control.server import Handlers
+from elasticd.shell.network import mdns
+from elasticd.shell.network.bonjour import Announcement, announced
+from elasticd.shell.network.bonjourwatch import BonjourWatch
 from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.network.mdns import Mdns
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.whereabouts import Whereabouts
+from elasticd.shell.tasks import Tasks
 from elasticd.trust import renewal
 from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId
@@ -65,6 +70,8 @@ class TrustedMembers:
         self._me = NodeId(settings.node_id)
         self._complain = Complaints("renewing")
         self.whereabouts = Whereabouts(home)
+        self._discovers = settings.discovery
+        self._tasks = Tasks("looking for others by Bonjour")
         self.admission = Admission(
             home, credentials, settings.cluster, settings.partition,
             lambda: others.talk().peers.reached(),
@@ -102,8 +109,26 @@ class TrustedMembers:
         self._others.talk().peers.may_be_at(elsewhere)
         self.renewing.start()
         self.rotating.start()
+        if self._discovers and mdns.is_installed():
+            self._tasks.keep("looking for others by Bonjour", self._bonjour().rounds)
+
+    def _bonjour(self) -> BonjourWatch:
+        member, peers = self._credentials.member, self._others.talk().peers
+        makes = papers.makes_members(self._home)
+
+        def own() -> Announcement | None:
+            name = member.name_of(self._me)
+            return announced(name, member.cluster_id, makes, peers.me.addresses)
+
+        def missing() -> list[str]:
+            known = {*self._others.listed(), *self.whereabouts.known}
+            away = sorted(known.difference(peers.connected(), [self._me]))
+            return [member.name_of(node) for node in away]
+
+        return BonjourWatch(own, missing, peers.may_be_at, Mdns.on)
 
     async def close(self) -> None:
+        await self._tasks.cancel()
         for each in (self.rotating, self.renewing, self.expulsion):
             await each.close()
 

@@ -173,6 +173,20 @@ def hosts() -> tuple[str, ...]:
     return usable(addresses(), this_hardware())
 
 
+def beside(hosts: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``hosts`` that are on a network of this machine, which it reaches without a router.
+    They are IPv4 addresses."""
+    own = [
+        ipaddress.IPv4Network(f"{each.address}/{each.netmask}", strict=False)
+        for found in psutil.net_if_addrs().values()
+        for each in found
+        if each.family == socket.AF_INET and each.netmask
+    ]
+    return tuple(
+        host for host in hosts if any(ipaddress.IPv4Address(host) in network for network in own)
+    )
+
+
 def with_masks(hosts: Sequence[str]) -> tuple[str, ...]:
     """Those of ``hosts`` that are this machine's own, with the bits of their networks' masks."""
     own = {

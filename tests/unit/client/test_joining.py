@@ -116,6 +116,40 @@ def test_the_next_address_is_tried(host: Host) -> None:
     listening(host, test)
 
 
+def test_where_bonjour_says_is_tried_last_and_trusted_no_more_than_others(
+    host: Host, tmp_path: Path
+) -> None:
+    """Only when it is needed. Who answers there has to be whom the token means."""
+    gone = "127.0.0.1:1"
+    asked: list[str] = []
+
+    def elsewhere(*found: str) -> Callable[[], tuple[str, ...]]:
+        def ask_network() -> tuple[str, ...]:
+            asked.extend(found)
+            return found
+
+        return ask_network
+
+    other = Host(tmp_path / "other")
+
+    async def test() -> None:
+        token = host.token(uses=2)
+        joined = await ask(token, elsewhere=elsewhere("127.0.0.1:2"))
+        assert joined.issuer == host.address and asked == []
+        lost = dataclasses.replace(token, addresses=(gone,))
+        async with other.listening():
+            found = elsewhere(other.address, gone, host.address)
+            joined = await ask(lost, node=NodeId("another"), elsewhere=found)
+            assert joined.issuer == host.address and joined.member.peers[0] == host.address
+            assert not other.joined, "it was told nothing"
+            with pytest.raises(OperationError) as caught:
+                await ask(lost, elsewhere=elsewhere(other.address, gone))
+        said = str(caught.value)
+        assert "another cluster answers there" in said and said.count(gone) == 1
+
+    listening(host, test)
+
+
 def test_an_answer_that_is_too_long_or_never_ends(host: Host) -> None:
     async def long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x00\x10\x00\x00" + b"x" * (1 << 20))

@@ -15,7 +15,7 @@ from elasticd.settings.config import TABLES, NodeConfig, described, values_of
 OTHER: dict[str, Any] = {
     "node_id": "other", "cluster": "other", "listen": "h:9", "advertise": ("h:8",),
     "peers": ("h:7",), "dashboard_port": 1, "dashboard_host": "h",
-    "partition": "strict", "failure_domain": "x", "roles": ("store",),
+    "discovery": False, "partition": "strict", "failure_domain": "x", "roles": ("store",),
     "quota_bytes": 7, "output_bytes": 7, "return_seconds": 7, "grace_seconds": 7,
     "keep.days": 7, "keep.jobs": 7, "keep.bytes": 7, "keep.log_bytes": 7, "keep.results": False,
     "notify.job_finished": "https://h/s", "notify.job_failed": ("/bin/x",),

@@ -140,11 +140,15 @@ async def _aside(work: Callable[..., T], *arguments: Any) -> T:
 
 
 async def ask(
-    token: Token, key: bytes | None = None, node: NodeId = GUEST, listen: str = "10.77.0.9:7070"
+    token: Token,
+    key: bytes | None = None,
+    node: NodeId = GUEST,
+    listen: str = "10.77.0.9:7070",
+    elsewhere: Callable[[], tuple[str, ...]] = tuple,
 ) -> Joined:
     """Join, as the command does."""
     own = key or authority.new_key()
-    return await _aside(joining.ask, token, own, node, lambda host: listen)
+    return await _aside(joining.ask, token, own, node, lambda host: listen, elsewhere)
 
 
 def context() -> ssl.SSLContext:

@@ -114,3 +114,9 @@ def test_a_thunderbolt_cable_on_linux(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     assert any("127.0.0.1" in hosts for hosts in interfaces.addresses().values())
     assert "127.0.0.1" not in interfaces.hosts()
+
+
+def test_only_hosts_on_a_network_of_this_machine_are_beside_it() -> None:
+    own = interfaces.addresses()
+    hosts = [host for found in own.values() for host in found]
+    assert interfaces.beside([*hosts, "198.51.100.77", "127.3.4.5"]) == (*hosts, "127.3.4.5")

@@ -1,0 +1,135 @@
+"""Bonjour by the package zeroconf, which comes with ``elasticd[discovery]``.
+
+It answers and asks in a thread of its own, so no packet of a stranger holds the daemon's loop up.
+What it remembers is bounded by the package (10,000 records).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import socket
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from elasticd.shell.network import bonjour, interfaces
+from elasticd.shell.network.bonjour import SERVICE, Announcement
+
+if TYPE_CHECKING:
+    from zeroconf import ServiceBrowser, Zeroconf
+
+PACKAGE = "zeroconf"
+MOST_ASKED = 64
+"""Of so many daemons it is asked at once where they are."""
+_ASK_MILLISECONDS = 500
+_ANSWER_SECONDS = 5.0
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
+@dataclass(slots=True)
+class Mdns:
+    """On the networks of some of this machine's addresses. A :class:`bonjour.Bonjour`."""
+
+    _zeroconf: Zeroconf
+
+    @classmethod
+    def on(cls, hosts: Sequence[str]) -> Mdns:
+        """Listen on the networks of those of these addresses that the machine has. Loads the
+        package, which takes 0.05 s.
+
+        Raises:
+            OSError: it has none of them, or there is no multicast.
+        """
+        own = {host for found in interfaces.addresses().values() for host in found}
+        there = [host for host in hosts if host in own]  # of others zeroconf would leak a socket
+        if not there:
+            raise OSError(f"this machine has no address of {', '.join(hosts) or 'its own'}")
+        logging.getLogger(PACKAGE).setLevel(logging.CRITICAL)  # strangers fill no log
+        from zeroconf import Error, IPVersion, Zeroconf
+
+        try:
+            return cls(Zeroconf(there, ip_version=IPVersion.V4Only, use_asyncio=False))
+        except Error as error:
+            raise OSError(f"no multicast: {error}") from None
+
+    def announce(self, said: Announcement) -> None:
+        """Raises OSError: the network takes nothing."""
+        from zeroconf import Error, ServiceInfo
+
+        info = ServiceInfo(
+            SERVICE,
+            f"{said.name}.{SERVICE}",
+            addresses=[socket.inet_aton(host) for host in said.hosts],
+            port=said.port,
+            properties=said.text(),
+            server=f"{said.name}.local.",  # else it would be the host's own name
+        )
+        try:
+            # Nobody else has that name. Who lies about it has no certificate of it.
+            self._zeroconf.register_service(info, cooperating_responders=True)
+        except Error as error:
+            raise OSError(f"it could not be announced: {type(error).__name__}") from None
+
+    def find(self, names: Collection[str], *, ask: bool) -> list[Announcement]:
+        """What is announced under these names, of :data:`MOST_ASKED`."""
+        loop = self._zeroconf.loop
+        if loop is None:
+            return []
+        some = sorted(names)[:MOST_ASKED]
+        asked = asyncio.run_coroutine_threadsafe(_find(self._zeroconf, some, ask), loop)
+        try:
+            return asked.result(_ANSWER_SECONDS)
+        except TimeoutError:
+            asked.cancel()
+            return []
+
+    def close(self) -> None:
+        self._zeroconf.close()
+
+    def browse(self) -> AnnouncedNames:
+        """The names of all daemons that are announced, as they are heard. Ends with this."""
+        from zeroconf import ServiceBrowser
+
+        names = AnnouncedNames()
+        names.browser = ServiceBrowser(self._zeroconf, SERVICE, handlers=[names.heard])
+        return names
+
+
+@dataclass(slots=True)
+class AnnouncedNames:
+    """Of daemons that announce themselves, :data:`MOST_ASKED` at most, the first to be heard."""
+
+    browser: ServiceBrowser | None = None
+    _known: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def heard(self, name: str, **_: object) -> None:
+        """In the browser's thread."""
+        with self._lock:
+            if len(self._known) < MOST_ASKED:
+                self._known.add(name.removesuffix(f".{SERVICE}"))
+
+    def so_far(self) -> set[str]:
+        with self._lock:
+            return set(self._known)
+
+
+async def _find(zeroconf: Zeroconf, names: Sequence[str], ask: bool) -> list[Announcement]:
+    """In its own loop."""
+    from zeroconf.asyncio import AsyncServiceInfo
+
+    infos = {name: AsyncServiceInfo(SERVICE, f"{name}.{SERVICE}") for name in names}
+    unknown = [info for info in infos.values() if not info.load_from_cache(zeroconf)]
+    if ask:
+        await asyncio.gather(*(info.async_request(zeroconf, _ASK_MILLISECONDS) for info in unknown))
+    found = (
+        bonjour.read(name, info.properties, info.parsed_addresses(), info.port)
+        for name, info in infos.items()
+    )
+    return [each for each in found if each is not None]

@@ -1,0 +1,77 @@
+"""Bonjour by zeroconf itself, over this machine's loopback."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+
+import pytest
+
+from elasticd.client import finding
+from elasticd.shell.network.bonjour import Announcement
+from elasticd.shell.network.mdns import Mdns
+
+pytest.importorskip("zeroconf", reason="needs elasticd[discovery]")
+pytestmark = pytest.mark.process  # it opens ports, and has threads
+
+LOOPBACK = ("127.0.0.1",)
+CLUSTER = secrets.token_hex(32)
+SECONDS = 20.0
+
+
+def daemon(host: str, *, makes: bool = False, cluster: str = CLUSTER) -> Announcement:
+    return Announcement(secrets.token_hex(16), cluster[:32], makes, (host,), 7070)
+
+
+@pytest.fixture
+def end() -> Iterator[Callable[[], Mdns]]:
+    """Another machine's end."""
+    with ExitStack() as stack:
+
+        def opened() -> Mdns:
+            return stack.enter_context(closing(Mdns.on(LOOPBACK)))
+
+        yield opened
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+
+
+def test_who_announces_itself_is_found_by_its_name(end: Callable[[], Mdns]) -> None:
+    said = daemon("10.0.0.7", makes=True)
+    here, there = end(), end()
+    assert here.find([said.name], ask=False) == []
+    there.announce(said)
+    until(lambda: here.find([said.name, secrets.token_hex(16)], ask=True) == [said])
+    moved = Announcement(said.name, said.cluster, True, ("10.0.0.8",), 7070)
+    there.close()
+    until(lambda: here.find([said.name], ask=True) == [])
+    end().announce(moved)
+    until(lambda: here.find([said.name], ask=False) == [moved])
+
+
+def test_the_node_that_makes_members_is_found_by_the_token(end: Callable[[], Mdns]) -> None:
+    """Neither another member is, nor another cluster's."""
+
+    def all_beside(hosts: Sequence[str]) -> Sequence[str]:
+        return hosts
+
+    for said in (
+        daemon("10.0.0.1"),
+        daemon("10.0.0.2", makes=True, cluster=secrets.token_hex(32)),
+        daemon("10.0.0.3", makes=True),
+    ):
+        end().announce(said)
+    assert finding.issuers(CLUSTER, LOOPBACK, SECONDS, beside=all_beside) == ("10.0.0.3:7070",)
+    assert finding.issuers(CLUSTER, LOOPBACK, 0.0) == (), "it is beside nobody here"
+    assert finding.issuers(secrets.token_hex(32), LOOPBACK, 0.5, beside=all_beside) == ()
+
+
+def test_an_address_of_another_machine_is_none_to_listen_at() -> None:
+    with pytest.raises(OSError, match="has no address of"):
+        Mdns.on(["198.51.100.77"])
