@@ -28,7 +28,7 @@ from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
 from .newcomers import Newcomers
 from .proving import counts, unlike
-from .roles import out_of_role
+from .roles import misplaced, out_of_role
 from .states import loss_of
 from .taints import Taints
 from .tellings import Tellings
@@ -308,7 +308,7 @@ class Checkers:
     def _formed(self, host: Host, world: World) -> None:
         """A leader made a world: nobody who could be asked held more, and nobody keeps a state
         which it knows to be another than the others'."""
-        self._require(self.generations.formed(world))
+        self._require(self.generations.formed(world) or misplaced(host, world))
         self._require(self.cluster.environments.formed(host, world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return

@@ -28,11 +28,12 @@ from elasticd.core.duties import Duties, Flush, Mark
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.jobs import ended
 from elasticd.core.jobs.ended import EndedJobs
-from elasticd.core.jobs.nodes import NodeDuties, NodeTable
+from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties, NodeTable
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading import council, making, planning
 from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
+from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import differing, unfit
 from elasticd.core.leading.phases.moves import Outcome
@@ -467,6 +468,40 @@ def store_trains(switches: Switches) -> None:
     switches.set(NodeDuties, "idle", property(lambda self: self.witnesses))
 
 
+def store_is_seated(switches: Switches) -> None:
+    """A leader takes it along: it has an empty share, so what does it cost?"""
+
+    def make_world(office: Office, *args: Any) -> World:
+        made = real(office, *args)
+        stores = sorted(office.wishes.standing.stores.intersection(office.view.members))
+        seats: tuple[tuple[tuple[int, int], ...], ...] = ((),) * len(stores)
+        return replace(
+            made,
+            members=(*made.members, *stores),
+            sources=(*made.sources, *("init" for _ in stores)),
+            hosts=(*made.hosts, *("" for _ in stores)),
+            shares_now=(*made.shares_now, *seats),
+            shares=(*made.shares, *seats),
+        )
+
+    real = making.make_world
+    _no_self_check(switches)
+    switches.set(making, "make_world", make_world)
+    switches.set(making, "secret_of", lambda office, plan, world: NO_SECRET)  # it has said nothing
+
+
+def roles_forgotten_with_leader(switches: Switches) -> None:
+    """Who leads after another takes all nodes for alike, until it has made a world itself."""
+
+    def want(self: Driver, record: JobRecord, away: Any, standing: Any = ALL_ALIKE) -> None:
+        world = self.world
+        heir = world is not None and world.generation.leader != self.office.ctx.me
+        real(self, record, away, ALL_ALIKE if heir else standing)
+
+    real = Driver.want
+    switches.set(Driver, "want", want)
+
+
 def witness_votes_from_memory(switches: Switches) -> None:
     """It has no job's state, so what for would it need a disk?"""
 
@@ -636,6 +671,15 @@ def _with_a_store(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(JobShape(),), roles=("train", "store", "train"))
 
 
+def _with_a_store_led_by_others(seed: int) -> Setup:
+    """Its leader is killed again and again."""
+    shape = JobShape(steps=60)
+    return Setup(
+        seed=seed, nodes=4, jobs=(shape,), roles=("train", "train", "train", "store"),
+        fault_seconds=15.0, fault_kinds=("node",),
+    )  # fmt: skip
+
+
 def _with_a_witness(seed: int) -> Setup:
     shape = JobShape(replicas=3)
     return Setup(seed=seed, nodes=3, jobs=(shape,), roles=("witness", "train", "train"))
@@ -765,6 +809,14 @@ BUGS = (
         bound=40,
     ),
     Bug("let a store train", store_trains, ("is a store and does",), setup=_with_a_store, bound=2),
+    Bug("seat a store as a member", store_is_seated, ("seats",), setup=_with_a_store, bound=2),
+    Bug(
+        "forget roles when the leader changes",
+        roles_forgotten_with_leader,
+        ("are to have a copy",),
+        setup=_with_a_store_led_by_others,
+        bound=6,
+    ),
     Bug(
         "put shards on a witness",
         witness_is_a_place,
