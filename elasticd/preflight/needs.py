@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from elasticd.types import NodeId, NodeRole
 
@@ -58,6 +58,16 @@ class JobNeeds:
     moments: int = 0
     state_bytes: int = 0
     state_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOffer:
+    """A job whose first step may be made: ``spec`` as JobSpec.to_dict(), and the archive of its
+    files."""
+
+    spec: dict[str, Any] = field(hash=False)
+    archive_bytes: int
+    archive_digest: str
 
 
 @dataclass(frozen=True, slots=True)

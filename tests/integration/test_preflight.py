@@ -12,6 +12,7 @@ import pytest
 from elasticd.client.client import Client
 from elasticd.core.words.requests import RunPreflight
 from elasticd.preflight.nodes import NODE_CHECKS
+from tests.integration.alone import JOBS
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
@@ -56,8 +57,21 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
         assert "nowhere_to_be_found" in json.dumps(found) and "fail" in of(found, "world").values()
         (wanting / "train.py").write_text("import elasticd\n")
         found = report("preflight", wanting / "job.toml")
+        assert of(found, "gradients") == {one: "fail", two: "fail"}
+        assert "the script ends before its first step" in json.dumps(found)
+        found = report("preflight", wanting / "job.toml", "--no-script")
+        assert of(found, "gradients") == {}
+        unsteady = (JOBS / "unsteady.py").read_text()
+        (wanting / "train.py").write_text(unsteady)
+        found = report("preflight", wanting / "job.toml")
+        assert of(found, "gradients") == {one: "warn", two: "warn"}
+        (wanting / "train.py").write_text(unsteady.replace("time.perf_counter_ns()", "7"))
+        found = report("preflight", wanting / "job.toml")
+        assert of(found, "gradients") == {one: "pass", two: "pass"}
         assert of(found, "packages") == of(found, "interpreter") == {one: "pass", two: "pass"}
         assert "fail" not in of(found, "world").values()
+        for node in cluster.nodes:
+            assert not [*(cluster.home / node / "archives").iterdir()]
 
         job = cluster.submit("high.py", train__steps=1000)
         cluster.wait_step(job, 2)

@@ -23,10 +23,12 @@ from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.control.speeddesk import SpeedDesk
+from elasticd.shell.control.stepdesk import StepDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.losses import Losses
 from elasticd.shell.storage.outputkeeper import OutputKeeper
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.types import JobId, NodeId, NodeRole
@@ -112,5 +114,11 @@ def preflight_of(
 
     own = OwnFacts(home, chip, talk.peers.walled, told=told)
     links = LinkDesk(neighbours, talk.peers.paths_of, lambda: children.hosts, trains)
+
+    def used(digest: str) -> bool:
+        return any(record.archive == digest for record in node.records.values())
+
     needs, speeds = OwnNeeds(home, os.environ), SpeedDesk(home, neighbours, os.environ, trains)
-    return PreflightDesk(home, neighbours, own, needs, links, speeds, away, duty)
+    archives = queries.files.archives
+    steps = StepDesk(neighbours, archives, children.files, Scratch(home), os.environ, trains, used)
+    return PreflightDesk(home, neighbours, own, needs, links, speeds, steps, away, duty)

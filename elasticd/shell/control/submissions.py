@@ -85,7 +85,7 @@ class Submissions:
             with stream.held_back():
                 await self._receiving.begin()
             try:
-                await _receive(stream, arriving, size)
+                await receive_archive(stream, arriving, size)
             finally:
                 self._receiving.end()
             record = await self._signed(record, stream.uid)
@@ -170,7 +170,7 @@ class Submissions:
         return max(self._last.value, max(known, default=0))
 
 
-async def _receive(stream: Stream, arriving: Arrival, size: int) -> None:
+async def receive_archive(stream: Stream, arriving: Arrival, size: int) -> None:
     """Write all of an archive that a client sends."""
     received = 0
     while received < size:

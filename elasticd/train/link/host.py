@@ -42,11 +42,7 @@ def main() -> NoReturn:
     HOST.prepare(seat)
     relief.begin()
     randomness.seed_script(seat.spec.train.seed)
-    if seat.spec.recipe is None and seat.spec.plain is None:
-        script = clone.folder / extra["entrypoint"]
-        code = run_script(script, [str(word) for word in extra.get("args", ())])
-    else:
-        code = _guarded(lambda: _run_recipe(seat.spec))
+    code = run_job(seat.spec, clone.folder)
     if code and (advice := HOST.advice()):
         print(advice, file=sys.stderr)
     code = code or _guarded(HOST.conclude)
@@ -78,6 +74,14 @@ def _finish_interpreter() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone
             stream.flush()
+
+
+def run_job(spec: JobSpec, folder: Path) -> int:
+    """Run a job's script, which lies in ``folder``, or what runs in place of one; the exit status.
+    What it raises is printed."""
+    if spec.recipe is None and spec.plain is None:
+        return run_script(folder / spec.job.entrypoint, spec.job.args)
+    return _guarded(lambda: _run_recipe(spec))
 
 
 def run_script(script: Path, args: Sequence[str]) -> int:
