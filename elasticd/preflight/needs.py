@@ -29,6 +29,7 @@ class JobNeeds:
 
     Attributes:
         python: the interpreter; "": the daemon's own.
+        archive: the digest of its files; "" of an earlier version.
         plain: the script runs without elasticd.
         modules: what its script imports wherever it runs, and isn't shipped.
         env: of what the job sets, what decides where modules and models are found.
@@ -58,6 +59,7 @@ class JobNeeds:
     moments: int = 0
     state_bytes: int = 0
     state_of: str = ""
+    archive: str = ""
 
 
 @dataclass(frozen=True, slots=True)

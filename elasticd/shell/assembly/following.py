@@ -15,6 +15,7 @@ from elasticd.settings.plain import PLAIN
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.shell.control.foresight import Foresight
 from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.ownfacts import OwnFacts
@@ -93,7 +94,7 @@ def notices_of(settings: NodeConfig, node: Node, talk: Talk) -> NoticeDesk:
 def preflight_of(
     home: Path, node: Node, talk: Talk, neighbours: Neighbours, queries: Queries, children: Children
 ) -> PreflightDesk:
-    """What looks at all nodes."""
+    """What looks at all nodes; what it has found counts when a job is submitted."""
 
     def chip() -> str:
         own = talk.infos.get(node.me)
@@ -121,4 +122,6 @@ def preflight_of(
     needs, speeds = OwnNeeds(home, os.environ), SpeedDesk(home, neighbours, os.environ, trains)
     archives = queries.files.archives
     steps = StepDesk(neighbours, archives, children.files, Scratch(home), os.environ, trains, used)
-    return PreflightDesk(home, neighbours, own, needs, links, speeds, steps, away, duty)
+    desk = PreflightDesk(home, neighbours, own, needs, links, speeds, steps, away, duty)
+    queries.submissions.foresee = Foresight(desk, talk.emit).foresee
+    return desk

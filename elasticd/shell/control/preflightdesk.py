@@ -122,16 +122,19 @@ class PreflightDesk:
             await stream.send(PreflightTold(doing))
 
         report = self._report(await self._look(request, tell, stream), request.job)
+        kept = dict(report)
+        if request.job is not None:
+            kept["needs"] = to_plain(request.job)
         try:
-            await asyncio.to_thread(write_whole, path, json.dumps(report).encode())
+            await asyncio.to_thread(write_whole, path, json.dumps(kept).encode())
         except OSError as error:  # it is told all the same
             log.warning("the report of the preflight is not kept", reason=str(error))
         return report
 
     async def _look(self, request: RunPreflight, tell: Tell, stream: Stream) -> list[CheckResult]:
-        nodes = self._nodes()
+        nodes = self.nodes()
         await tell(f"asking {counted(len(nodes), 'node')} what they are")
-        asked = await asyncio.gather(*(self._ask(node) for node in nodes))
+        asked = await asyncio.gather(*(self.ask(node) for node in nodes))
         seen = [each for each in asked if isinstance(each, NodeSeen)]
         unseen = [each for each in asked if isinstance(each, NodeUnseen)]
         # Who left while it was asked has been told of.
@@ -166,23 +169,24 @@ class PreflightDesk:
     ) -> tuple[list[JobSeen], list[NodeUnseen]]:
         """What those have for a job that say what they are, and which don't."""
 
-        async def ask(node: NodeId) -> JobSeen | NodeUnseen:
-            try:
-                async with asyncio.timeout(JOB_SECONDS):
-                    if node == self.neighbours.me:
-                        facts = await asyncio.to_thread(self.own_needs.read, needs)
-                    else:
-                        data = await self._fetched(node, WantJobFacts(needs))
-                        facts = from_plain(NeedsMet, json.loads(data))
-            except (ElasticdError, OSError, ValueError) as error:
-                return _unseen(node, error, JOB_SECONDS)
-            return JobSeen(node, facts, *self.duty(node))
-
-        told = await asyncio.gather(*(ask(each.node) for each in seen))
+        told = await asyncio.gather(*(self.ask_job(each.node, needs) for each in seen))
         return (
             [each for each in told if isinstance(each, JobSeen)],
             [each for each in told if isinstance(each, NodeUnseen)],
         )
+
+    async def ask_job(self, node: NodeId, needs: JobNeeds) -> JobSeen | NodeUnseen:
+        """What a node has of a job's needs."""
+        try:
+            async with asyncio.timeout(JOB_SECONDS):
+                if node == self.neighbours.me:
+                    facts = await asyncio.to_thread(self.own_needs.read, needs)
+                else:
+                    data = await self._fetched(node, WantJobFacts(needs))
+                    facts = from_plain(NeedsMet, json.loads(data))
+        except (ElasticdError, OSError, ValueError) as error:
+            return _unseen(node, error, JOB_SECONDS)
+        return JobSeen(node, facts, *self.duty(node))
 
     async def _steps(
         self,
@@ -249,13 +253,14 @@ class PreflightDesk:
         there = await self.links.measured(one, other, busy=busy)
         return there + await self.links.measured(other, one, busy=busy)
 
-    def _nodes(self) -> list[NodeId]:
+    def nodes(self) -> list[NodeId]:
+        """Those that are here."""
         return sorted({self.neighbours.me, *self.neighbours.living()})
 
     async def _own_facts(self) -> NodeFacts:
         return await asyncio.to_thread(self.own.begun())
 
-    async def _ask(self, node: NodeId) -> NodeSeen | NodeUnseen:
+    async def ask(self, node: NodeId) -> NodeSeen | NodeUnseen:
         """What a node is, and how far its clock is ahead: it says its time last."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -290,6 +295,7 @@ class PreflightDesk:
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
             raise OperationError(f"{path} is damaged: run {command} again")
+        found.pop("needs", None)
         return found
 
 

@@ -319,7 +319,8 @@ def test_with_a_job_each_node_is_asked_what_it_has_of_its_needs(tmp_path: Path) 
     world = by_place["world", "the job"]
     assert world["verdict"] == "fail" and world["value"].startswith("1 node can train")
     assert "asking them what they have for lm" in desk.stream.told
-    assert desk.run(last=True)["job"] == "lm"
+    assert desk.run(last=True) == json.loads(json.dumps(report)) and "needs" not in report
+    assert "needs" in json.loads((tmp_path / REPORT_NAME).read_bytes()), "for when it is submitted"
 
 
 @pytest.mark.parametrize(
