@@ -49,7 +49,9 @@ class Foresight:
             fresh = [*judged([one for one, _ in seen]), *judged_job(needs, [j for _, j in seen])]
         least = int(record.spec["world"]["min"])
         found = unfit_nodes(stored, fresh, answered, able, least)
-        entries = tuple(Unfit(node, 1, clipped(found[node])) for node in sorted(found))
+        entries = tuple(
+            Unfit(node, 1, clipped(found[node]), foreseen=True) for node in sorted(found)
+        )
         wrong = sum(each.verdict == "fail" for each in stored)
         fields = {"wrong": wrong, "unfit": sorted(found), "age_seconds": round(age_seconds, 1)}
 

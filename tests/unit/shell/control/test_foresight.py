@@ -83,7 +83,11 @@ def test_a_node_on_which_a_check_fails_still_is_left_out_from_the_start(tmp_path
     desk.keeps(WITHOUT)
     found = desk.foresee()
     (entry,) = found.unfit
-    assert (entry.node, entry.turn) == (B, 1) and "it doesn't find tokens" in entry.reason
+    assert (entry.node, entry.turn, entry.foreseen) == (
+        B,
+        1,
+        True,
+    ) and "it doesn't find tokens" in entry.reason
     assert left_out(found.unfit) == {B: entry.reason} and replace(found, unfit=()) == RECORD
     assert [(e.kind, e.fields.get("culprit")) for e in desk.told] == [
         ("preflight_finished", None), ("node_unfit", B),
