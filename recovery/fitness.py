@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from elasticd.recovery.unknown import NOTHING, Unknown, later
+from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import NodeId
 
 LONGEST_REASON = 2000
@@ -38,6 +38,8 @@ class Unfit:
     """It had come to the loop's body."""
     unlike: bool = False
     """It joined, and computed something else than those that had stayed."""
+    foreseen: bool = added(False)
+    """A check of it failed before the job was known; that stays so."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -91,6 +93,17 @@ def turn_of(entries: Entries, node: NodeId) -> int:
     return next((entry.turn for entry in entries if entry.node == node), 0)
 
 
+def heard(entries: Entries, node: NodeId) -> Entries:
+    """As ``node`` takes them that hears of the job for the first time: it is tried again, since
+    what kept the job from it may have passed, unless that was looked at just before the job."""
+    return entries if foreseen(entries, node) else again(entries, [node])
+
+
+def foreseen(entries: Entries, node: NodeId) -> bool:
+    """Whether a check of that node failed before the job was known."""
+    return any(entry.node == node and entry.foreseen for entry in entries)
+
+
 def again(entries: Entries, nodes: Iterable[NodeId]) -> Entries:
     """With these tried again, of those that are left out."""
     chosen = set(nodes)
@@ -106,9 +119,9 @@ def merged(one: Iterable[Unfit], other: Iterable[Unfit]) -> Entries:
     return tuple(newest[node] for node in sorted(newest))
 
 
-def _order(entry: Unfit) -> tuple[int, int, bool, bool, str]:
+def _order(entry: Unfit) -> tuple[int, int, bool, bool, bool, str]:
     """Two sides of a partition may have left out the same node for another reason."""
-    return entry.turn, entry.step, entry.looping, entry.unlike, entry.reason
+    return entry.turn, entry.step, entry.looping, entry.unlike, entry.foreseen, entry.reason
 
 
 def clipped(reason: str) -> str:

@@ -56,6 +56,7 @@ def needs_of(spec: JobSpec, packed: Archive, earlier: tuple[str, int] = ("", 0))
         moments=0 if recipe is None else _MOMENTS[recipe.config.optimizer],
         state_bytes=state_bytes,
         state_of=state_of,
+        archive=packed.digest,
     )
 
 

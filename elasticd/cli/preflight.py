@@ -17,15 +17,17 @@ from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import print_table
 from elasticd.cli.tables import Table
 from elasticd.client.client import Client
+from elasticd.client.queue import send_archive
 from elasticd.core.words.requests import RunPreflight
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
+from elasticd.preflight.needs import ScriptOffer
 from elasticd.preflight.nodes import ANSWERS
 from elasticd.preflight.speeds import LEAST_SECONDS, MOST_SECONDS, USUAL_SECONDS
 
 CHECKS = Table(("check", "node", "result", "value"), text="value")
 ALL = "all"
-_NEXT_SECONDS = 150.0
+_NEXT_SECONDS = 200.0
 """Longer than a daemon takes to tell what it looks at next."""
 
 Last = Annotated[
@@ -68,10 +70,17 @@ Assignments = Annotated[
 ]
 
 
+NoScript = Annotated[
+    bool,
+    typer.Option("--no-script", help="Run no script: don't see whether its gradients repeat."),
+]
+
+
 def preflight(
     context: typer.Context,
     job: JobFile = None,
     assignments: Assignments = None,
+    no_script: NoScript = False,
     busy: Busy = False,
     last: Last = False,
     home: Home = None,
@@ -89,8 +98,10 @@ def preflight(
 
     With JOB.toml it looks also at what that job needs on every node: its interpreter and the
     packages that its script imports, variables of pass_env, memory for the model, room for files
-    and checkpoints, the same data at each path that it names, and enough nodes for world.min.
-    Nothing is submitted, and no script is run.
+    and checkpoints, the same data at each path that it names, and enough nodes for world.min. And
+    each node runs the script as far as its first gradient, twice, for a minute each at most: do
+    the gradients repeat there, and are they the same everywhere? Nothing is updated or submitted.
+    --no-script leaves that out.
 
     What was found is kept in the home of the node that was asked, until the next time; --last
     shows it. In the table a row is for all nodes with the same value. Ctrl-C ends it everywhere.
@@ -107,18 +118,22 @@ def preflight(
       elasticctl preflight --last
     """
     options = common(context, home, json)
-    if (last and job is not None) or (assignments and job is None):
+    if (last and job is not None) or ((assignments or no_script) and job is None):
         raise UsageError(
             "--last shows what was found, with its job: leave JOB.toml out"
             if last
-            else "--set changes a job's file: name that, too"
+            else f"{'--set changes' if assignments else '--no-script is for'} a job's file: name"
+            " that, too"
         )
-    needs = None
+    needs, script, data = None, None, b""
     if job is not None:
         spec, packed = submit.prepare(job, assignments or [])
         needs = needs_of(spec, packed, earlier_state(options.client, spec.job.name))
-    request = RunPreflight(last=last or None, busy=busy or None, job=needs)
-    show(asked(options.client, request, options.json), options.json)
+        if spec.plain is None and not no_script:
+            data = packed.data
+            script = ScriptOffer(spec.to_dict(), len(data), packed.digest)
+    request = RunPreflight(last=last or None, busy=busy or None, job=needs, script=script)
+    show(asked(options.client, request, options.json, data), options.json)
 
 
 def check_network(
@@ -185,13 +200,16 @@ def calibrate(
     show(asked(options.client, request, options.json), options.json)
 
 
-def asked(client: Client, request: RunPreflight, quiet: bool) -> dict[str, Any]:
-    """The report; unless ``quiet`` what is being done is said meanwhile."""
+def asked(client: Client, request: RunPreflight, quiet: bool, files: bytes = b"") -> dict[str, Any]:
+    """The report; unless ``quiet`` what is being done is said meanwhile. ``files``: the archive of
+    a script that is offered."""
     with client.open(request) as connection:
         try:
             while "doing" in (frame := connection.answer(_NEXT_SECONDS)):
                 if not quiet:
                     screen.say(f"{frame['doing']} …", flush=True)
+                if frame.get("send"):
+                    send_archive(connection, files)
         except UsageError as error:
             speeds = request.only == "speed" and str(error).startswith("bad request")
             if not speeds and not str(error).startswith("unknown request"):

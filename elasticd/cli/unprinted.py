@@ -27,7 +27,8 @@ _OWN_WORDS = frozenset({
 """Lines of which ``reason`` and ``why`` are the daemon's and the system's."""
 _OWN_KINDS = frozenset({
     "node_joined", "node_lost", "node_forgotten", "node_put_out", "certificate_renewed",
-    "job_submitted", "link_avoided", "memory_pressure", "memory_relieved", "shares_moved",
+    "job_submitted", "link_avoided", "memory_pressure", "memory_relieved", "preflight_finished",
+    "shares_moved",
 })  # fmt: skip
 """Events of which the reason is."""
 _OWN_PHRASES = re.compile(

@@ -34,6 +34,17 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 
 
+def send_archive(connection: Connection, data: bytes) -> None:
+    """Send a job's files, in parts.
+
+    Raises:
+        NoDaemonError: it has hung up.
+    """
+    for start in range(0, len(data), ARCHIVE_FRAME_BYTES):
+        part = ArchivePart(data[start : start + ARCHIVE_FRAME_BYTES])
+        connection.send(to_plain(part), ANSWER_SECONDS)
+
+
 class Opens(Protocol):
     """What is needed of a client."""
 
@@ -119,10 +130,7 @@ class Submission:
             self._asked = connection.path
             # A daemon that refuses hangs up before it has read all; its answer says why.
             with contextlib.suppress(NoDaemonError):
-                data = self._archive.data
-                for start in range(0, len(data), ARCHIVE_FRAME_BYTES):
-                    part = ArchivePart(data[start : start + ARCHIVE_FRAME_BYTES])
-                    connection.send(to_plain(part), ANSWER_SECONDS)
+                send_archive(connection, self._archive.data)
                 self._sent = True
             answer = connection.answer(ANSWER_SECONDS)
         try:

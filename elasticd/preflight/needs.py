@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from elasticd.types import NodeId, NodeRole
 
@@ -29,6 +29,7 @@ class JobNeeds:
 
     Attributes:
         python: the interpreter; "": the daemon's own.
+        archive: the digest of its files; "" of an earlier version.
         plain: the script runs without elasticd.
         modules: what its script imports wherever it runs, and isn't shipped.
         env: of what the job sets, what decides where modules and models are found.
@@ -58,6 +59,17 @@ class JobNeeds:
     moments: int = 0
     state_bytes: int = 0
     state_of: str = ""
+    archive: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOffer:
+    """A job whose first step may be made: ``spec`` as JobSpec.to_dict(), and the archive of its
+    files."""
+
+    spec: dict[str, Any] = field(hash=False)
+    archive_bytes: int
+    archive_digest: str
 
 
 @dataclass(frozen=True, slots=True)

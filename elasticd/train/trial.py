@@ -89,7 +89,7 @@ def main() -> None:
     HOST.prepare(seat)
     relief.begin()
     randomness.seed_script(spec.train.seed)
-    code = run_job(spec, path.parent / spec.job.entrypoint, spec.job.args)
+    code = run_job(spec, path.parent)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # as a trainer's host does

@@ -98,8 +98,6 @@ def trainer(folder: Path, script: str, spare: str = "script") -> Iterator[Traine
         "spec": JobSpec.from_dict(SPEC).to_dict(),
         "folder": str(folder / "sent"),
         "clones": str(folder / "clones"),
-        "entrypoint": "train.py",
-        "args": ["--flag"],
         "output_dir": str(folder / "out"),
         "spare": spare,
     }

@@ -12,6 +12,7 @@ import pytest
 from elasticd.client.client import Client
 from elasticd.core.words.requests import RunPreflight
 from elasticd.preflight.nodes import NODE_CHECKS
+from tests.integration.alone import JOBS
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
@@ -56,8 +57,21 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
         assert "nowhere_to_be_found" in json.dumps(found) and "fail" in of(found, "world").values()
         (wanting / "train.py").write_text("import elasticd\n")
         found = report("preflight", wanting / "job.toml")
+        assert of(found, "gradients") == {one: "fail", two: "fail"}
+        assert "the script ends before its first step" in json.dumps(found)
+        found = report("preflight", wanting / "job.toml", "--no-script")
+        assert of(found, "gradients") == {}
+        unsteady = (JOBS / "unsteady.py").read_text()
+        (wanting / "train.py").write_text(unsteady)
+        found = report("preflight", wanting / "job.toml")
+        assert of(found, "gradients") == {one: "warn", two: "warn"}
+        (wanting / "train.py").write_text(unsteady.replace("time.perf_counter_ns()", "7"))
+        found = report("preflight", wanting / "job.toml")
+        assert of(found, "gradients") == {one: "pass", two: "pass"}
         assert of(found, "packages") == of(found, "interpreter") == {one: "pass", two: "pass"}
         assert "fail" not in of(found, "world").values()
+        for node in cluster.nodes:
+            assert not [*(cluster.home / node / "archives").iterdir()]
 
         job = cluster.submit("high.py", train__steps=1000)
         cluster.wait_step(job, 2)
@@ -78,3 +92,33 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
         assert report("check-network", "--last")["checks"] == busy["checks"]
         away = report("check-network", "--busy")
         assert of(away, "answers") == {one: "pass", two: "warn"} and of(away, "link") == {}
+
+
+def test_a_job_does_without_a_node_on_which_its_preflight_fails(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
+        one, two = cluster.nodes
+        secrets = cluster.home / one / "secrets.env"
+        secrets.write_text("A_TOKEN=x\n")
+        secrets.chmod(0o600)
+        folder = tmp_path / "wanting"
+        folder.mkdir()
+        unsteady = (JOBS / "unsteady.py").read_text()
+        (folder / "train.py").write_text(unsteady.replace("time.perf_counter_ns()", "7"))
+        (folder / "job.toml").write_text(
+            '[job]\nname = "wanting"\nentrypoint = "train.py"\npass_env = ["A_TOKEN"]\n'
+            "[batch]\nglobal = 8\nmicro = 1\n[train]\nsteps = 3\n"
+            '[recovery]\nspare = "none"\n'
+        )
+        asked = ("--home", cluster.home / one, "--json")
+        found = json.loads(cluster.run("preflight", folder, *asked).stdout)
+        assert of(found, "variables") == {one: "pass", two: "fail"}
+        assert of(found, "gradients") == {one: "pass"}
+        job = json.loads(cluster.run("submit", folder, *asked).stdout)["id"]
+        assert cluster.wait_end(job)["step"] == 3
+        (told,) = cluster.kinds(job, "preflight_finished")
+        assert (told["unfit"], told["wrong"]) == ([two], 1)
+        (out,) = cluster.kinds(job, "node_unfit")
+        assert out["node"] == two and "A_TOKEN" in out["reason"]
+        assert [each["members"] for each in cluster.kinds(job, "world_formed")] == [[one]]

@@ -71,6 +71,9 @@ class JobShape:
         asked = (self.stops_at, self.stops_at + 1, self.steps)
         return asked if self.stops_on else asked[:1]
 
+    foreseen: tuple[NodeId, ...] = ()
+    """Nodes that it is to do without from the start: its preflight has failed there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strike:

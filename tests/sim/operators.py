@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
+from elasticd.recovery.fitness import Unfit
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, spec_of
@@ -29,7 +30,10 @@ class Operator:
         spec = spec_of(f"job{number}", shape)
         job = JobId(f"job{number}-{number}-abcd")
         self.cluster.specs[job], self.cluster.shapes[job] = spec, shape
-        record = JobRecord(job, number, spec.to_dict(), "archive", "queued")
+        unfit = tuple(
+            Unfit(node, 1, "its preflight fails", foreseen=True) for node in sorted(shape.foreseen)
+        )
+        record = JobRecord(job, number, spec.to_dict(), "archive", "queued", unfit=unfit)
         self._ask(lambda request: e.Submit(request, record), f"submit {job}", host)
         return job
 

@@ -51,6 +51,20 @@ def test_who_is_not_fit_from_the_start_is_done_without(seed: int, name: str, how
     assert result.cluster.record_of(JOB) is not None
 
 
+@pytest.mark.parametrize("name", ["n0", "n2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_begins_without_whom_its_preflight_found_unfit(seed: int, name: str) -> None:
+    jobs = (JobShape(foreseen=(NodeId(name),)),)
+    result = passes(simulate(Setup(seed=seed, jobs=jobs)))
+    assert set(members(result)) == {2}
+
+
+def test_who_was_found_unfit_before_the_job_began_is_tried_again_by_itself() -> None:
+    jobs = (JobShape(steps=300, foreseen=(NodeId("n1"),)),)
+    result = passes(simulate(Setup(seed=1, jobs=jobs, grain_seconds=SLOWLY)))
+    assert unfit(result) == [] and members(result) == [2, 3]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_node_whose_files_are_still_to_come_may_yet_be_fit(seed: int) -> None:
     """Where the script fails they came first: that node has just begun, and the other one asks for

@@ -18,6 +18,7 @@ import psutil
 from mlx.utils import tree_flatten
 
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
+from elasticd.preflight.firststeps import AS_PRODUCT
 from elasticd.recovery.signatures import of_text
 from elasticd.train.steps.relief import allocate
 
@@ -131,8 +132,7 @@ def embedding(
     if len(found) > 1:
         return warned(
             f"{len(found)} different results of {times}",
-            "Jobs with nn.Embedding are shown 'exact: no' here. Where bits matter look words up"
-            " as a product: (ids[..., None] == mx.arange(words)).astype(table.dtype) @ table",
+            f"Jobs with nn.Embedding are shown 'exact: no' here. Where bits matter {AS_PRODUCT}",
         )
     return passed(f"the same bits {times} times: {found.pop()}")
 

@@ -214,11 +214,13 @@ class JobTable:
 
     def _meet(self, records: Iterable[JobRecord]) -> None:
         """Jobs of which others tell for the first time since the daemon was started: its journal
-        may have lost that they go on without this node, as :meth:`begins` knows it otherwise."""
+        may have lost that they go on without this node, as :meth:`begins` knows it otherwise. Jobs
+        that are new may know from the start that they do without it."""
         new = [r.id for r in records if not r.ended and r.id not in self.heard]
         self.heard.update(new)
         for job in new:
-            self.update(_retried(self.records[job], [self.ctx.me]))
+            record = self.records[job]
+            self.update(replace(record, unfit=fitness.heard(record.unfit, self.ctx.me)))
 
     def _tell(self, node: NodeId, records: Sequence[JobRecord]) -> None:
         for part in in_parts(records):

@@ -54,7 +54,8 @@ class Fitness:
     def counted(self, found: Unfit) -> Unfit:
         """The same, with the turn that begins if its node is left out."""
         turn = self.turn_of(found.node) + 1
-        return replace(found, turn=turn, reason=clipped(found.reason))
+        foreseen = fitness.foreseen(self.entries, found.node)
+        return replace(found, turn=turn, reason=clipped(found.reason), foreseen=foreseen)
 
     def leave_out(self, found: Unfit) -> None:
         """From now on, until it is tried again; it counts its turn itself."""

@@ -156,6 +156,19 @@ class WantSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class WantFirstStep:
+    """What the first step of a job comes to on the node, as JSON (preflight/firststeps.py). Its
+    files are the archive ``digest``, which some node has. ``needs_bytes``: of memory at least.
+    ``busy``: also while a job has processes there."""
+
+    kind: ClassVar = "first_step"
+    spec: dict[str, Any]
+    digest: str
+    needs_bytes: int = 0
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WantLinks:
     """How the node reaches ``peer`` at each of its addresses, measured now, as JSON. ``busy``: also
     while a job has processes at one end."""
@@ -226,7 +239,7 @@ OfArchives = WantArchive | KeepArchive | WantArchiveList
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
 OfOutputs = WantOutputList | WantOutput | CopyOutput
 OfLinks = WantLinks | WantDoor
-OfPreflight = WantFacts | WantJobFacts | WantSpeed | OfLinks
+OfPreflight = WantFacts | WantJobFacts | WantSpeed | WantFirstStep | OfLinks
 Want = OfStates | OfOutputs | OfChaos | OfPreflight | WantBlank | Relay
 
 WANTS: Words[Want] = Words(Want, key="what")

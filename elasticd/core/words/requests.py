@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from elasticd.core.words.codec import Words
-from elasticd.preflight.needs import JobNeeds
+from elasticd.preflight.needs import JobNeeds, ScriptOffer
 from elasticd.types import JobId, NodeId
 
 StruckProcess = Literal["trainer", "reducer", "node"]
@@ -116,6 +116,9 @@ class RunPreflight:
     nothing of a job."""
     seconds: float | None = None
     """For so long each node computes, where speeds alone are measured."""
+    script: ScriptOffer | None = None
+    """Make the first step of ``job`` on each node, too. Its files follow as :class:`ArchivePart`,
+    once they are asked for; an earlier version does not."""
 
 
 # --- changing -------------------------------------------------------------------------------------
@@ -466,6 +469,8 @@ class PreflightTold:
     """What is being looked at."""
 
     doing: str
+    send: bool = False
+    """The files of the script that was offered are to be sent now."""
 
 
 Outcome = Submitted | JobChanged | JobRetried | NodeChanged | Failed

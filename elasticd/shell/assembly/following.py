@@ -15,6 +15,7 @@ from elasticd.settings.plain import PLAIN
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.shell.control.foresight import Foresight
 from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.ownfacts import OwnFacts
@@ -23,10 +24,12 @@ from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.control.speeddesk import SpeedDesk
+from elasticd.shell.control.stepdesk import StepDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.losses import Losses
 from elasticd.shell.storage.outputkeeper import OutputKeeper
+from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.types import JobId, NodeId, NodeRole
@@ -91,7 +94,7 @@ def notices_of(settings: NodeConfig, node: Node, talk: Talk) -> NoticeDesk:
 def preflight_of(
     home: Path, node: Node, talk: Talk, neighbours: Neighbours, queries: Queries, children: Children
 ) -> PreflightDesk:
-    """What looks at all nodes."""
+    """What looks at all nodes; what it has found counts when a job is submitted."""
 
     def chip() -> str:
         own = talk.infos.get(node.me)
@@ -112,5 +115,13 @@ def preflight_of(
 
     own = OwnFacts(home, chip, talk.peers.walled, told=told)
     links = LinkDesk(neighbours, talk.peers.paths_of, lambda: children.hosts, trains)
+
+    def used(digest: str) -> bool:
+        return any(record.archive == digest for record in node.records.values())
+
     needs, speeds = OwnNeeds(home, os.environ), SpeedDesk(home, neighbours, os.environ, trains)
-    return PreflightDesk(home, neighbours, own, needs, links, speeds, away, duty)
+    archives = queries.files.archives
+    steps = StepDesk(neighbours, archives, children.files, Scratch(home), os.environ, trains, used)
+    desk = PreflightDesk(home, neighbours, own, needs, links, speeds, steps, away, duty)
+    queries.submissions.foresee = Foresight(desk, talk.emit).foresee
+    return desk

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from elasticd.core.jobs.status import with_recipe
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError
-from elasticd.settings.job import JobSpec
+from elasticd.settings.job import JobSettings, JobSpec
 from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
 from elasticd.shell.children.ownvariables import own_variables
@@ -40,8 +41,6 @@ def trainer(
             job wants of it.
     """
     spec = JobSpec.from_dict(record.spec)
-    named = own_variables(files.home) if record.passed else {}
-    known = {**daemons, **{name: named[name] for name in record.passed if name in named}}
     folder, output = files.work_folder(effect.job), files.output_folder(effect.job)
     early = effect.spare and spec.recovery.spare == "interpreter"
     settings = {
@@ -49,8 +48,6 @@ def trainer(
         "spec": _told(record),
         "folder": str(folder),
         "clones": str(files.clones_folder(effect.job)),
-        "entrypoint": spec.job.entrypoint,
-        "args": list(spec.job.args),
         "output_dir": str(made(output)),
         "spare": "interpreter" if early else "script",
     }
@@ -59,14 +56,23 @@ def trainer(
         [(not spec.plain and spec.job.python) or sys.executable, "-m", "elasticd.train"],
         folder,
         files.trainer_log(effect.job, effect.spare),
-        {
-            CACHE_VARIABLE: str(files.cache_folder().absolute()),
-            **environment.of_trainer(known, _temporary(files), spec.job, record.passed),
-        },
+        variables(spec.job, record.passed, files, daemons),
         settings,
         effect.job,
         effect.spare,
     )
+
+
+def variables(
+    job: JobSettings, passed: Sequence[str], files: ChildFiles, daemons: environment.Variables
+) -> dict[str, str]:
+    """Those of what runs a job's script. Raises as :func:`trainer`."""
+    named = own_variables(files.home) if passed else {}
+    known = {**daemons, **{name: named[name] for name in passed if name in named}}
+    return {
+        CACHE_VARIABLE: str(files.cache_folder().absolute()),
+        **environment.of_trainer(known, _temporary(files), job, passed),
+    }
 
 
 def _told(record: JobRecord) -> dict[str, Any]:

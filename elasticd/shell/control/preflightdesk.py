@@ -18,6 +18,7 @@ from elasticd.core.words.bulk import (
     OfPreflight,
     WantDoor,
     WantFacts,
+    WantFirstStep,
     WantJobFacts,
     WantLinks,
     WantSpeed,
@@ -25,10 +26,11 @@ from elasticd.core.words.bulk import (
 from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
 from elasticd.core.words.requests import PreflightTold, RunPreflight
 from elasticd.counting import counted
-from elasticd.errors import ElasticdError, OperationError
-from elasticd.preflight.jobs import judged_job, judged_world
+from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.preflight.firststeps import StepSeen, judged_steps
+from elasticd.preflight.jobs import judged_job, judged_world, least_bytes
 from elasticd.preflight.links import LinkSeen, Pair, judged_links, rounds
-from elasticd.preflight.needs import JobNeeds, JobSeen, NeedsMet
+from elasticd.preflight.needs import JobNeeds, JobSeen, NeedsMet, ScriptOffer
 from elasticd.preflight.nodes import HEAT, CheckResult, answers, judged
 from elasticd.preflight.seen import (
     LINKS_NAME,
@@ -39,12 +41,14 @@ from elasticd.preflight.seen import (
     NodeUnseen,
 )
 from elasticd.preflight.speeds import USUAL_SECONDS, SpeedSeen, judged_speeds, machines
+from elasticd.settings.job import JobSpec
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.ownfacts import OwnFacts
 from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.control.speeddesk import SpeedDesk
+from elasticd.shell.control.stepdesk import StepDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.namelessfile import file_of, filled
@@ -82,6 +86,7 @@ class PreflightDesk:
     own_needs: OwnNeeds
     links: LinkDesk
     speeds: SpeedDesk
+    steps: StepDesk
     away: Callable[[], Sequence[NodeId]]
     duty: Callable[[NodeId], tuple[NodeRole, bool]]
     now: Callable[[], float] = unix_seconds
@@ -100,6 +105,8 @@ class PreflightDesk:
                 return file_of(json.dumps(to_plain(had)).encode())
             case WantSpeed():
                 return await self.speeds.serve(wanted)
+            case WantFirstStep():
+                return await self.steps.serve(wanted)
             case WantLinks() | WantDoor():
                 return await self.links.serve(wanted)
             case _:
@@ -114,17 +121,20 @@ class PreflightDesk:
         async def tell(doing: str) -> None:
             await stream.send(PreflightTold(doing))
 
-        report = self._report(await self._look(request, tell), request.job)
+        report = self._report(await self._look(request, tell, stream), request.job)
+        kept = dict(report)
+        if request.job is not None:
+            kept["needs"] = to_plain(request.job)
         try:
-            await asyncio.to_thread(write_whole, path, json.dumps(report).encode())
+            await asyncio.to_thread(write_whole, path, json.dumps(kept).encode())
         except OSError as error:  # it is told all the same
             log.warning("the report of the preflight is not kept", reason=str(error))
         return report
 
-    async def _look(self, request: RunPreflight, tell: Tell) -> list[CheckResult]:
-        nodes = self._nodes()
+    async def _look(self, request: RunPreflight, tell: Tell, stream: Stream) -> list[CheckResult]:
+        nodes = self.nodes()
         await tell(f"asking {counted(len(nodes), 'node')} what they are")
-        asked = await asyncio.gather(*(self._ask(node) for node in nodes))
+        asked = await asyncio.gather(*(self.ask(node) for node in nodes))
         seen = [each for each in asked if isinstance(each, NodeSeen)]
         unseen = [each for each in asked if isinstance(each, NodeUnseen)]
         # Who left while it was asked has been told of.
@@ -136,6 +146,9 @@ class PreflightDesk:
             unseen += silent
             seen = [each for each in seen if each.node not in {one.node for one in silent}]
             job = [*judged_job(request.job, having)]
+            if request.script is not None:
+                able = _able(having, job)
+                job += await self._steps(request, able, seen, stream)
         found = [*answers(seen, unseen)]
         if request.only is None:
             found += judged(seen)
@@ -156,23 +169,60 @@ class PreflightDesk:
     ) -> tuple[list[JobSeen], list[NodeUnseen]]:
         """What those have for a job that say what they are, and which don't."""
 
-        async def ask(node: NodeId) -> JobSeen | NodeUnseen:
-            try:
-                async with asyncio.timeout(JOB_SECONDS):
-                    if node == self.neighbours.me:
-                        facts = await asyncio.to_thread(self.own_needs.read, needs)
-                    else:
-                        data = await self._fetched(node, WantJobFacts(needs))
-                        facts = from_plain(NeedsMet, json.loads(data))
-            except (ElasticdError, OSError, ValueError) as error:
-                return _unseen(node, error, JOB_SECONDS)
-            return JobSeen(node, facts, *self.duty(node))
-
-        told = await asyncio.gather(*(ask(each.node) for each in seen))
+        told = await asyncio.gather(*(self.ask_job(each.node, needs) for each in seen))
         return (
             [each for each in told if isinstance(each, JobSeen)],
             [each for each in told if isinstance(each, NodeUnseen)],
         )
+
+    async def ask_job(self, node: NodeId, needs: JobNeeds) -> JobSeen | NodeUnseen:
+        """What a node has of a job's needs."""
+        try:
+            async with asyncio.timeout(JOB_SECONDS):
+                if node == self.neighbours.me:
+                    facts = await asyncio.to_thread(self.own_needs.read, needs)
+                else:
+                    data = await self._fetched(node, WantJobFacts(needs))
+                    facts = from_plain(NeedsMet, json.loads(data))
+        except (ElasticdError, OSError, ValueError) as error:
+            return _unseen(node, error, JOB_SECONDS)
+        return JobSeen(node, facts, *self.duty(node))
+
+    async def _steps(
+        self,
+        request: RunPreflight,
+        able: Sequence[JobSeen],
+        seen: Sequence[NodeSeen],
+        stream: Stream,
+    ) -> list[CheckResult]:
+        """What the job's first step comes to on those; no two on one machine at once."""
+        needs, offer = request.job, request.script
+        if needs is None or offer is None or not able:
+            return []
+        spec, found = _spec(offer), list[StepSeen]()
+        had = {each.node: each.facts for each in able}
+        turns = machines([each for each in seen if each.node in had])
+        await stream.send(PreflightTold(f"taking in the files of {needs.name}", send=True))
+        async with self.steps.taken(offer, stream):
+            for turn, nodes in enumerate(turns, 1):
+                of = f"{turn} of {counted(len(turns), 'turn')}"
+                await stream.send(PreflightTold(f"making the first step of {needs.name}, {of}"))
+                wanted = [
+                    (
+                        node,
+                        WantFirstStep(
+                            offer.spec,
+                            offer.archive_digest,
+                            least_bytes(needs, had[node])[0],
+                            bool(request.busy),
+                        ),
+                    )
+                    for node in nodes
+                ]
+                told = await asyncio.gather(*(self.steps.told(*each) for each in wanted))
+                found += [each for each in told if each is not None]
+        found.sort(key=lambda each: each.node)
+        return [*judged_steps(found, exact=spec.world.require_exact)]
 
     async def _speeds(
         self, seen: Sequence[NodeSeen], request: RunPreflight, tell: Tell
@@ -203,13 +253,14 @@ class PreflightDesk:
         there = await self.links.measured(one, other, busy=busy)
         return there + await self.links.measured(other, one, busy=busy)
 
-    def _nodes(self) -> list[NodeId]:
+    def nodes(self) -> list[NodeId]:
+        """Those that are here."""
         return sorted({self.neighbours.me, *self.neighbours.living()})
 
     async def _own_facts(self) -> NodeFacts:
         return await asyncio.to_thread(self.own.begun())
 
-    async def _ask(self, node: NodeId) -> NodeSeen | NodeUnseen:
+    async def ask(self, node: NodeId) -> NodeSeen | NodeUnseen:
         """What a node is, and how far its clock is ahead: it says its time last."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -244,7 +295,21 @@ class PreflightDesk:
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
             raise OperationError(f"{path} is damaged: run {command} again")
+        found.pop("needs", None)
         return found
+
+
+def _able(having: Sequence[JobSeen], found: Sequence[CheckResult]) -> list[JobSeen]:
+    """Those that train, and have what the job needs."""
+    wrong = {each.where for each in found if each.verdict == "fail"}
+    return [each for each in having if each.trains and each.node not in wrong]
+
+
+def _spec(offer: ScriptOffer) -> JobSpec:
+    try:
+        return JobSpec.from_dict(offer.spec)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"bad job: {error}") from None
 
 
 def _unseen(node: NodeId, error: Exception, seconds: float) -> NodeUnseen:

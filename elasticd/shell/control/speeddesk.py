@@ -20,8 +20,8 @@ from elasticd.errors import ElasticdError, OperationError
 from elasticd.preflight.seen import SPEED_NAME
 from elasticd.preflight.speeds import LEAST_SECONDS, MOST_SECONDS, SIDE, SpeedSeen, speed_of
 from elasticd.shell.children.environment import Variables, of_child
-from elasticd.shell.children.trial import tried
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.givingway import tried_aside
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.namelessfile import file_of, filled
@@ -86,7 +86,7 @@ class SpeedDesk:
             return SpeedSeen(me, error="it is being measured for somebody else: ask again")
         self._measuring = True
         try:
-            found = await asyncio.to_thread(self._measured, _within(wanted.seconds))
+            found = await self._measured(_within(wanted.seconds), wanted.busy)
         finally:
             self._measuring = False
         if not wanted.busy and (job := self._trained()):
@@ -95,12 +95,15 @@ class SpeedDesk:
             await asyncio.to_thread(self._keep, found)
         return found
 
-    def _measured(self, seconds: float) -> SpeedSeen:
+    async def _measured(self, seconds: float, busy: bool) -> SpeedSeen:
         command = [*self.program, str(SIDE), str(seconds)]
-        me = self.neighbours.me
+        me, late = self.neighbours.me, seconds + _START_SECONDS
+        own = of_child(self.daemons, "")
         try:
             told = json.loads(
-                tried(command, of_child(self.daemons, ""), self.home, seconds + _START_SECONDS)
+                await tried_aside(
+                    command, own, self.home, late, lambda: not busy and self._trained()
+                )
             )
             times = [float(each) for each in told["seconds"]]
             return speed_of(me, str(told["device"]), times, self.now())

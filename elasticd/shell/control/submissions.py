@@ -55,14 +55,21 @@ class LastNumber:
     value: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+async def _as_it_is(record: JobRecord) -> tuple[JobRecord, Callable[[], None]]:
+    return record, lambda: None
+
+
+@dataclass(slots=True)
 class Submissions:
-    """Of one daemon. ``ask`` has the control plane answer an event with the number it is given."""
+    """Of one daemon. ``ask`` has the control plane answer an event with the number it is given.
+    ``foresee`` adds to a job's record what is known before it runs; what it returns beside that
+    tells of it, once the job is known."""
 
     node: Node
     states: States
     files: JobFiles
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
+    foresee: Callable[[JobRecord], Awaitable[tuple[JobRecord, Callable[[], None]]]] = _as_it_is
     _last: LastNumber = field(default_factory=LastNumber)
     _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
@@ -85,7 +92,7 @@ class Submissions:
             with stream.held_back():
                 await self._receiving.begin()
             try:
-                await _receive(stream, arriving, size)
+                await receive_archive(stream, arriving, size)
             finally:
                 self._receiving.end()
             record = await self._signed(record, stream.uid)
@@ -152,8 +159,13 @@ class Submissions:
         except ProtocolError:
             raise UsageError("the archive arrived damaged; submit again") from None
         short = await self.files.spread(record)
-        await self.ask(lambda request: e.Submit(request, record))
-        return r.Submitted(record.id, self.node.drivers.obstacle(record, self._members()), short)
+        foreseen, tell = await self.foresee(record)
+        is_new = record.id not in self.node.records
+        await self.ask(lambda request: e.Submit(request, foreseen))
+        if is_new:
+            tell()
+        obstacle = self.node.drivers.obstacle(foreseen, self._members())
+        return r.Submitted(record.id, obstacle, short)
 
     def _members(self) -> tuple[NodeId, ...]:
         view = self.node.views.view
@@ -170,7 +182,7 @@ class Submissions:
         return max(self._last.value, max(known, default=0))
 
 
-async def _receive(stream: Stream, arriving: Arrival, size: int) -> None:
+async def receive_archive(stream: Stream, arriving: Arrival, size: int) -> None:
     """Write all of an archive that a client sends."""
     received = 0
     while received < size:

@@ -42,8 +42,7 @@ def main() -> NoReturn:
     HOST.prepare(seat)
     relief.begin()
     randomness.seed_script(seat.spec.train.seed)
-    script, args = clone.folder / extra["entrypoint"], [str(w) for w in extra.get("args", ())]
-    code = run_job(seat.spec, script, args)
+    code = run_job(seat.spec, clone.folder)
     if code and (advice := HOST.advice()):
         print(advice, file=sys.stderr)
     code = code or _guarded(HOST.conclude)
@@ -77,10 +76,11 @@ def _finish_interpreter() -> None:
             stream.flush()
 
 
-def run_job(spec: JobSpec, script: Path, args: Sequence[str]) -> int:
-    """Run ``script``, or what the job has in place of one, and return the exit status."""
+def run_job(spec: JobSpec, folder: Path) -> int:
+    """Run a job's script, which lies in ``folder``, or what runs in place of one; the exit status.
+    What it raises is printed."""
     if spec.recipe is None and spec.plain is None:
-        return run_script(script, args)
+        return run_script(folder / spec.job.entrypoint, spec.job.args)
     return _guarded(lambda: _run_recipe(spec))
 
 

@@ -12,6 +12,7 @@ from elasticd.cli import submit
 from elasticd.cli.jobneeds import needs_of
 from elasticd.core.words.codec import to_plain
 from elasticd.preflight.needs import JobNeeds, NamedPath
+from elasticd.settings.job import JobSpec
 from tests.unit.cli.test_submit import BASE
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -124,3 +125,30 @@ def test_a_daemon_that_looks_at_no_job_is_said_to_be_of_an_earlier_version(
     daemon(home, {"preflight": old, "status": {"jobs": []}})
     code, _, err = ctl("preflight", "job.toml", "--home", home)
     assert code == 1 and "looks at no job" in err
+
+
+def test_its_files_are_sent_once_they_are_asked_for(
+    ctl: Ctl, home: Path, daemon: Daemon, folder: Path
+) -> None:
+    asks = [{"doing": "taking in the files of lm", "send": True}, REPORT]
+    asked = daemon(home, {"preflight": asks, "status": {"jobs": []}})
+    assert ctl("preflight", "job.toml", "--home", home)[0] == 0
+    spec, packed = submit.prepare(folder / "job.toml", ())
+    (sent,) = [each for each in asked.requests if each["do"] == "preflight"]
+    assert sent["script"]["archive_digest"] == packed.digest
+    assert JobSpec.from_dict(sent["script"]["spec"]) == spec and asked.archives == [packed.data]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_no_script_is_offered_where_none_is_to_run(
+    ctl: Ctl, home: Path, daemon: Daemon, folder: Path, plain: bool
+) -> None:
+    asked = daemon(home, {"preflight": REPORT, "status": {"jobs": []}})
+    words = ["--no-script"]
+    if plain:  # it makes no steps that anybody knows of
+        words = []
+        text = '[job]\nname = "lm"\nentrypoint = "train.py"\nmode = "plain"\n'
+        (folder / "job.toml").write_text(text)
+    assert ctl("preflight", "job.toml", *words, "--home", home)[0] == 0
+    (sent,) = [each for each in asked.requests if each["do"] == "preflight"]
+    assert sent.get("script") is None and sent["job"]["plain"] == plain

@@ -92,6 +92,8 @@ class FakeDaemon:
                 frames.send(message)
                 if "path" in message:
                     frames.receive()  # the client has read that file
+                if message.get("send"):
+                    self._receive_archive(frames, request["script"]["archive_bytes"])
 
     def _receive_archive(self, frames: FrameSocket, size: int) -> None:
         data = b""

@@ -9,6 +9,7 @@ from elasticd.recovery.fitness import (
     again,
     agree,
     clipped,
+    heard,
     left_out,
     merged,
     odd_ones,
@@ -63,3 +64,12 @@ def test_only_who_is_left_out_is_tried_again() -> None:
     tried = again(entries, (A, B))
     assert left_out(tried) == {C: "no room"} and turn_of(tried, A) == 2
     assert turn_of(tried, B) == 2, "it takes part already"
+
+
+def test_who_hears_of_a_job_takes_part_unless_it_was_looked_at_just_before() -> None:
+    foreseen = Unfit(B, 1, "its preflight fails", foreseen=True)
+    entries = (OUT, foreseen)
+    assert left_out(heard(entries, A)) == {B: "its preflight fails"}
+    assert heard(entries, B) == entries == heard(entries, C)
+    assert left_out(again(entries, [B])) == {A: "no disk"}
+    assert merged([foreseen], [Unfit(B, 1, "its preflight fails")]) == (foreseen,)

@@ -197,6 +197,17 @@ def test_a_node_whose_journal_has_lost_that_it_is_left_out_is_tried_again_too() 
     assert [entry.turn for entry in jobs.records[JOB].unfit] == [3, 1]
 
 
+def test_a_new_job_may_do_without_a_node_on_which_its_preflight_failed() -> None:
+    """Until that node's daemon begins anew."""
+    entries = (Unfit(ME, 1, "no token", foreseen=True), Unfit(OTHER, 1, "no disk"))
+    jobs = table()
+    jobs.begins()
+    jobs.on_jobs(OTHER, Jobs((replace(record(), unfit=entries),), ()))
+    assert [entry.turn for entry in jobs.records[JOB].unfit] == [1, 1]
+    jobs.begins()
+    assert [entry.turn for entry in jobs.records[JOB].unfit] == [2, 1]
+
+
 def test_a_job_that_was_submitted_here_is_known_here() -> None:
     jobs = table()
     jobs.submit(1, record())

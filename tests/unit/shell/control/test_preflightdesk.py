@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words.bulk import Want, WantFacts, WantJobFacts, WantSpeed
+from elasticd.core.words.bulk import Want, WantFacts, WantFirstStep, WantJobFacts, WantSpeed
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import PreflightTold, RunPreflight
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, UsageError
+from elasticd.preflight.firststeps import StepSeen
 from elasticd.preflight.links import LinkSeen
-from elasticd.preflight.needs import JobNeeds, NeedsMet
+from elasticd.preflight.needs import JobNeeds, NeedsMet, ScriptOffer
 from elasticd.preflight.seen import REPORT_NAME, NodeFacts
 from elasticd.preflight.speeds import SpeedSeen
 from elasticd.shell.control.linkdesk import LinkDesk
@@ -26,6 +28,7 @@ from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.control.speeddesk import SpeedDesk
+from elasticd.shell.control.stepdesk import StepDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.types import NodeId, NodeRole
 
@@ -61,9 +64,11 @@ class FakePeers:
 class FakeStream:
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.asked = 0
 
     async def send(self, said: PreflightTold) -> None:
         self.told.append(said.doing)
+        self.asked += said.send
 
 
 class FakeNeeds:
@@ -102,6 +107,26 @@ class FakeSpeeds:
         return None if node == OLD else SpeedSeen(node, gflops, "gpu", unix=NOW)
 
 
+class FakeSteps:
+    """Every node's first step is the same, unless a test says what it is."""
+
+    def __init__(self) -> None:
+        self.here, self.asked = False, list[tuple[NodeId, WantFirstStep]]()
+        self.odd: dict[NodeId, StepSeen | None] = {}
+
+    @contextlib.asynccontextmanager
+    async def taken(self, offer: ScriptOffer, stream: Stream) -> AsyncIterator[None]:
+        self.here = True
+        yield
+        self.here = False
+
+    async def told(self, node: NodeId, wanted: WantFirstStep) -> StepSeen | None:
+        assert self.here, "its files are not here"
+        self.asked.append((node, wanted))
+        seen = StepSeen(node, gradient="g", update="u", batch="b", weights="w")
+        return self.odd.get(node, seen)
+
+
 class Desk:
     """A node's desk whose neighbours are no daemons."""
 
@@ -114,13 +139,15 @@ class Desk:
         needs = cast(OwnNeeds, FakeNeeds())
         self.speeds = FakeSpeeds()
         speeds = cast(SpeedDesk, self.speeds)
+        self.steps = FakeSteps()
+        steps = cast(StepDesk, self.steps)
         self.drained: list[NodeId] = []
 
         def duty(node: NodeId) -> tuple[NodeRole, bool]:
             return "train", node in self.drained
 
         self.desk = PreflightDesk(
-            home, neighbours, own, needs, links, speeds, lambda: [GONE], duty, lambda: NOW
+            home, neighbours, own, needs, links, speeds, steps, lambda: [GONE], duty, lambda: NOW
         )
 
     def run(self, **request: Any) -> dict[str, Any]:
@@ -292,7 +319,8 @@ def test_with_a_job_each_node_is_asked_what_it_has_of_its_needs(tmp_path: Path) 
     world = by_place["world", "the job"]
     assert world["verdict"] == "fail" and world["value"].startswith("1 node can train")
     assert "asking them what they have for lm" in desk.stream.told
-    assert desk.run(last=True)["job"] == "lm"
+    assert desk.run(last=True) == json.loads(json.dumps(report)) and "needs" not in report
+    assert "needs" in json.loads((tmp_path / REPORT_NAME).read_bytes()), "for when it is submitted"
 
 
 @pytest.mark.parametrize(
@@ -318,3 +346,48 @@ def test_a_node_that_says_nothing_of_a_job_does_not_count(
 def test_without_a_job_nobody_is_asked_of_one(tmp_path: Path) -> None:
     report = Desk(tmp_path, {OTHER: facts(tmp_path)}).run()
     assert report["job"] is None and "world" not in {each["check"] for each in report["checks"]}
+
+
+SPEC: dict[str, Any] = {
+    "job": {"name": "lm", "entrypoint": "train.py"},
+    "batch": {"global": 8, "micro": 1},
+    "train": {"steps": 5},
+}
+
+
+def test_the_first_step_is_made_where_the_job_can_run(tmp_path: Path) -> None:
+    without, late, old = NodeId("c"), NodeId("d"), NodeId("e")
+    others = (OTHER, without, late, old)
+    desk = Desk(tmp_path, {node: facts(tmp_path) for node in others})
+    desk.peers.of_job = {
+        OTHER: job_facts(model_bytes=5 << 30),
+        without: job_facts(missing=("tokens",)),
+        late: job_facts(),
+        old: job_facts(),
+    }
+    desk.steps.odd = {OTHER: StepSeen(OTHER, error="no such file"), old: None}
+    desk.drained = [late]
+    needs = JobNeeds("lm", least=2, model="/m", tuned="lora")
+    report = desk.run(job=needs, script=ScriptOffer(SPEC, 10, "ab"), busy=True)
+    asked = dict(desk.steps.asked)
+    assert asked.keys() == {ME, OTHER, old}, "the others can't run it"
+    assert asked[OTHER] == WantFirstStep(SPEC, "ab", 5 << 30, busy=True)
+    found = {e["where"]: e for e in report["checks"] if e["check"] == "gradients"}
+    assert {node: each["verdict"] for node, each in found.items()} == {ME: "pass", OTHER: "fail"}
+    assert desk.stream.asked == 1 and not desk.steps.here
+    (world,) = [each for each in report["checks"] if each["check"] == "world"]
+    assert world["verdict"] == "pass" and "2 nodes can train" in world["value"]
+
+
+def test_without_a_script_or_a_node_that_can_run_it_no_files_are_asked_for(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, {})
+    desk.run(job=JobNeeds("lm"))
+    desk.drained = [ME]
+    desk.run(job=JobNeeds("lm"), script=ScriptOffer(SPEC, 10, "ab"))
+    assert desk.stream.asked == 0 and desk.steps.asked == []
+
+
+def test_a_job_that_is_none_is_refused(tmp_path: Path) -> None:
+    wrong = ScriptOffer({**SPEC, "batch": {}}, 10, "ab")
+    with pytest.raises(UsageError, match="batch"):
+        Desk(tmp_path, {}).run(job=JobNeeds("lm"), script=wrong)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,7 +102,7 @@ def test_where_a_job_trains_nothing_is_measured(tmp_path: Path) -> None:
 
 def test_what_a_job_has_begun_in_is_no_measure(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    trains = iter([[], [JOB]])
+    trains = chain([[]], repeat([JOB]))
     desk.desk.trains = lambda: next(trains)
     assert desk.told() == SpeedSeen(ME, trains=JOB) and desk.runs() == 1
     assert not (tmp_path / SPEED_NAME).exists()

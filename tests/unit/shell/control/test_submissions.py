@@ -291,3 +291,31 @@ def test_who_submitted_is_what_the_kernel_says(tmp_path: Path, run: Run) -> None
     run(main())
     found = [(each.submitter, each.submitted_on) for each in daemon.queued]
     assert found == [(pwd.getpwuid(os.getuid()).pw_name, A), ("", "")]
+
+
+def test_what_is_foreseen_is_in_the_record_and_told_once_the_job_is_known(
+    tmp_path: Path, run: Run
+) -> None:
+    daemon, told = Daemon(tmp_path), list[int]()
+    submissions = daemon.start()
+
+    async def foresee(record: JobRecord) -> tuple[JobRecord, Callable[[], None]]:
+        return replace(record, inexact="seen"), lambda: told.append(len(daemon.queued))
+
+    submissions.foresee = foresee
+
+    async def main() -> None:
+        await submissions.take(SPEC, DATA, archive.digest(DATA))
+        (record,) = daemon.queued
+        assert record.inexact == "seen" and told == [1]
+        submissions.node.records[record.id] = record
+        sender = Sender()
+        sender.go.set()
+        again = archive.digest(DATA)
+        await sender.stream._frames.put(to_plain(r.ArchivePart(DATA)))
+        await submissions.submit(
+            r.SubmitJob(SPEC.to_dict(), len(DATA), again, record.id), sender.stream
+        )
+        assert len(daemon.queued) == 2 and told == [1], "it was known"
+
+    run(main())

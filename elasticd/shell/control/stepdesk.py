@@ -1,0 +1,184 @@
+"""Makes the first step of a job on this node, and has others do so (docs/protocols.md §4).
+
+Its script runs in processes of its own, which give way to all others, as far as the first gradient.
+Nothing is submitted, and nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+
+from elasticd import archive
+from elasticd.archive import MAX_ARCHIVE_BYTES
+from elasticd.core.words.bulk import WantFirstStep
+from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
+from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
+from elasticd.preflight.firststeps import StepSeen, of_runs
+from elasticd.preflight.needs import ScriptOffer
+from elasticd.settings.job import JobSpec
+from elasticd.shell.children.environment import Variables
+from elasticd.shell.children.files import ChildFiles
+from elasticd.shell.children.launches import variables
+from elasticd.shell.control.givingway import tried_aside
+from elasticd.shell.control.server import Stream
+from elasticd.shell.control.submissions import receive_archive
+from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.namelessfile import file_of, filled
+from elasticd.shell.storage.scratch import Scratch
+from elasticd.types import JobId, NodeId
+
+MODULE = "elasticd.train.firststep"
+RUNS = 2
+"""Processes, one after the other: bits may differ from one to the next alone."""
+RUN_SECONDS = 60.0
+"""For each."""
+LEAST_BYTES = 1 << 30
+"""So much memory is to be free, whatever the job needs."""
+_ANSWER_SECONDS = 30.0
+"""To bring its files, and to tell."""
+_ANSWER_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class StepDesk:
+    """One node's.
+
+    Attributes:
+        used: whether a job has the archive of that digest.
+        trains: the jobs that have processes here now.
+        daemons: the daemon's own variables.
+        free: bytes of memory that are free.
+        module: what makes the step.
+    """
+
+    neighbours: Neighbours
+    archives: Archives
+    files: ChildFiles
+    scratch: Scratch
+    daemons: Variables
+    trains: Callable[[], Sequence[JobId]]
+    used: Callable[[str], bool]
+    free: Callable[[], int] = lambda: psutil.virtual_memory().available
+    module: str = MODULE
+    _making: bool = field(default=False, init=False)
+
+    @contextlib.asynccontextmanager
+    async def taken(self, offer: ScriptOffer, stream: Stream) -> AsyncIterator[None]:
+        """The files of a job that a client sends now are here meanwhile.
+
+        Raises:
+            UsageError: they are none.
+        """
+        if offer.archive_bytes > MAX_ARCHIVE_BYTES:
+            raise UsageError(f"the archive is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
+        digest = offer.archive_digest
+        try:
+            with self.archives.held(digest), self.archives.arrival() as arriving:
+                await receive_archive(stream, arriving, offer.archive_bytes)
+                try:
+                    await self.archives.take_in(arriving, digest)
+                except ProtocolError:
+                    raise UsageError("the archive arrived damaged; ask again") from None
+                yield
+        finally:
+            await self._left(digest)
+
+    async def serve(self, wanted: WantFirstStep) -> int:
+        """A descriptor of what another node asks for; the caller closes it."""
+        return file_of(json.dumps(to_plain(await self._own(wanted))).encode())
+
+    async def told(self, node: NodeId, wanted: WantFirstStep) -> StepSeen | None:
+        """What the step comes to on ``node``; None: its version can't make it."""
+        late = RUNS * RUN_SECONDS + _ANSWER_SECONDS
+        try:
+            async with asyncio.timeout(late):
+                if node == self.neighbours.me:
+                    return await self._own(wanted)
+                data = await filled(
+                    lambda fd: self.neighbours.fetch(node, wanted, fd, _ANSWER_BYTES)
+                )
+            found: StepSeen = from_plain(StepSeen, json.loads(data))
+            return replace(found, node=node)
+        except TimeoutError:
+            return StepSeen(node, error=f"it has not told it in {late:g} s")
+        except (ElasticdError, OSError, ValueError) as error:
+            return None if UNKNOWN in str(error) else StepSeen(node, error=str(error))
+
+    async def _own(self, wanted: WantFirstStep) -> StepSeen:
+        me = self.neighbours.me
+        if not wanted.busy and (job := self._trained()):
+            return StepSeen(me, trains=job)
+        needs, free = max(wanted.needs_bytes, LEAST_BYTES), self.free()
+        if needs > free:
+            return StepSeen(me, short=f"it needs {_gib(needs)}, and {_gib(free)} are free")
+        if self._making:
+            return StepSeen(me, error="it is made for somebody else just now: ask again")
+        self._making = True
+        try:
+            return await self._made(wanted)
+        except (ElasticdError, OSError, LookupError, TypeError, ValueError) as error:
+            if not wanted.busy and (job := self._trained()):
+                return StepSeen(me, trains=job)  # it began meanwhile
+            return StepSeen(me, error=str(error))
+        finally:
+            self._making = False
+
+    async def _made(self, wanted: WantFirstStep) -> StepSeen:
+        spec = JobSpec.from_dict(wanted.spec)
+        try:
+            with self.archives.held(wanted.digest), self.scratch.folder() as folder:
+                await self.archives.have(wanted.digest)
+                data = await asyncio.to_thread(self._packed, wanted.digest)
+                own = variables(spec.job, spec.job.pass_env, self.files, self.daemons)
+                runs = []
+                for number in range(RUNS):
+                    place = folder / str(number)
+                    await asyncio.to_thread(place.mkdir)
+                    await asyncio.to_thread(archive.unpack, data, place / "job")
+                    runs.append(await self._run(spec, place, own, wanted.busy))
+        finally:
+            await self._left(wanted.digest)
+        return of_runs(runs)
+
+    def _packed(self, digest: str) -> bytes:
+        with open(self.archives.open(digest), "rb") as file:
+            data = file.read()
+        if archive.digest(data) != digest:
+            raise OperationError("its files are damaged: ask again")
+        return data
+
+    async def _run(self, spec: JobSpec, place: Path, own: Variables, busy: bool) -> StepSeen:
+        told, result = place / "spec.json", place / "result.json"
+        await asyncio.to_thread(told.write_text, json.dumps(spec.to_dict()))
+        command = [spec.job.python or sys.executable, "-m", self.module, str(told), str(result)]
+        await tried_aside(
+            command, own, place / "job", RUN_SECONDS, lambda: not busy and self._trained()
+        )
+        try:
+            found = json.loads(await asyncio.to_thread(result.read_bytes))
+        except FileNotFoundError:
+            raise OperationError("the script ends before its first step") from None
+        seen: StepSeen = from_plain(StepSeen, {**found, "node": self.neighbours.me})
+        return seen
+
+    async def _left(self, digest: str) -> None:
+        """Nothing of it stays, unless it is a job's."""
+        with contextlib.suppress(OSError):
+            await self.archives.remove(digest, lambda: self.used(digest))
+
+    def _trained(self) -> str:
+        """A job that has processes here, if there is one."""
+        return next(iter(self.trains()), "")
+
+
+def _gib(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB"
