@@ -34,7 +34,7 @@ class Repeats:
         return np.resize(period, LENGTH + 1)
 
 
-class Block(nn.Module):
+class WindowedBlock(nn.Module):
     """Attention within a window, then two layers for each token by itself."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class SlidingNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = mx.random.normal((SYMBOLS, WIDTH), scale=0.1)
-        self.blocks = [Block() for _ in range(LAYERS)]
+        self.blocks = [WindowedBlock() for _ in range(LAYERS)]
         self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, SYMBOLS)
 
     def __call__(self, symbols: mx.array) -> mx.array:
