@@ -19,7 +19,7 @@ import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.errors import UsageError
-from elasticd.recipes import dpo, packing
+from elasticd.recipes import dpo, hubdata, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
 from elasticd.recipes.losses import LOSSES, LossLog
 from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
@@ -107,6 +107,7 @@ class Training:
 
     def __init__(self, spec: JobSpec, config: MlxLm) -> None:
         config = located(config)
+        config = dataclasses.replace(config, data=hubdata.located(config.data))
         self._spec, self._config = spec, config
         check_model(config)
         self._model, tokenizer = load(config)
