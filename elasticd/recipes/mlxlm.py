@@ -21,6 +21,7 @@ import numpy as np
 from elasticd.errors import UsageError
 from elasticd.recipes import dpo, hubdata, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
+from elasticd.recipes.fusing import fused
 from elasticd.recipes.losses import LOSSES, LossLog
 from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
 from elasticd.recipes.rows import (
@@ -251,7 +252,7 @@ def make_optimizer(config: MlxLm) -> optim.Optimizer:
 
         rate = build_schedule(dataclasses.asdict(config.lr_schedule))
     arguments = config.optimizer_config.get(config.optimizer, {})
-    made: optim.Optimizer = _OPTIMIZERS[config.optimizer](learning_rate=rate, **arguments)
+    made: optim.Optimizer = fused(_OPTIMIZERS[config.optimizer])(learning_rate=rate, **arguments)
     return made
 
 

@@ -231,7 +231,9 @@ def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
     worlds = [world["members"] for world in cluster.kinds(job, "world_formed")]
     assert worlds[0][0] == main and {world[0] for world in worlds[1:]} == {heir}, worlds
     begun = [line for line in lines(cluster, job) if "init" in line]
-    assert sum("found 0" in line for line in begun) == 3, begun
+    # What the first rank 0 printed is on the node that is gone.
+    assert sum("found 0" in line for line in begun) == 2, begun
+    assert sum("found 1" in line for line in begun) >= 2, begun
     assert not cluster.kinds(job, "output_not_copied")
 
 
