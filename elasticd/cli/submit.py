@@ -28,9 +28,9 @@ def taken(path: Path, spec: JobSpec) -> str:
     if spec.recipe is None or not is_config(path):
         return ""
     config, batch = spec.recipe.config, spec.batch
-    model = config.model.removeprefix(HUB)
+    model, data = config.model.removeprefix(HUB), config.data.removeprefix(HUB)
     return (
         f"{path} is a configuration of mlx-lm: job {spec.job.name}, {config.fine_tune_type} of"
-        f" {model} on {config.data}, {spec.train.steps} steps of {batch.global_} samples,"
+        f" {model} on {data}, {spec.train.steps} steps of {batch.global_} samples,"
         f" {batch.micro} computed at once, seed {spec.train.seed}"
     )

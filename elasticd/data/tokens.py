@@ -60,7 +60,7 @@ def cached(
         UsageError: what it makes are no whole numbers, or more than ``most_bytes``.
         OperationError: the disk refuses.
     """
-    place = _cache() if folder is None else Path(folder)
+    place = cache_folder() if folder is None else Path(folder)
     digest = blake3.blake3(json.dumps([_content(rows), _code(function), key]).encode())
     path = place / f"{digest.hexdigest(16)}.tokens"
     try:
@@ -268,7 +268,7 @@ def _remove_left(path: Path) -> None:
             path.unlink()
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """The node's, which ``elasticctl disk`` shows; alone, the user's."""
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given) / _FOLDER

@@ -19,8 +19,9 @@ import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.errors import UsageError
-from elasticd.recipes import dpo, packing
+from elasticd.recipes import dpo, hubdata, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
+from elasticd.recipes.fusing import fused
 from elasticd.recipes.losses import LOSSES, LossLog
 from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
 from elasticd.recipes.rows import (
@@ -107,6 +108,7 @@ class Training:
 
     def __init__(self, spec: JobSpec, config: MlxLm) -> None:
         config = located(config)
+        config = dataclasses.replace(config, data=hubdata.located(config.data))
         self._spec, self._config = spec, config
         check_model(config)
         self._model, tokenizer = load(config)
@@ -250,7 +252,7 @@ def make_optimizer(config: MlxLm) -> optim.Optimizer:
 
         rate = build_schedule(dataclasses.asdict(config.lr_schedule))
     arguments = config.optimizer_config.get(config.optimizer, {})
-    made: optim.Optimizer = _OPTIMIZERS[config.optimizer](learning_rate=rate, **arguments)
+    made: optim.Optimizer = fused(_OPTIMIZERS[config.optimizer])(learning_rate=rate, **arguments)
     return made
 
 

@@ -38,7 +38,8 @@ Kind = Literal["mlx-lm", "dpo"]
 FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
 HUB = "hub:"
-"""Begins the model's name where that is of the hub: then each node has it in its cache."""
+"""Begins the name of a model, or of data, where that is of the hub: then each node has it in its
+cache."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 DATA_FILES = ("train", "valid", "test")
 _MOST = 2**31 - 1
@@ -84,7 +85,7 @@ def _path(value: object) -> str:
     return name
 
 
-def _model(value: object) -> str:
+def _named(value: object) -> str:
     """A folder, or a name of the hub's."""
     name = _path(value)
     if name.startswith(HUB) and not _HUB_NAME.fullmatch(name.removeprefix(HUB)):
@@ -163,8 +164,8 @@ class Schedule:
 class MlxLm:
     """mlx-lm's keys, without those that job.toml has a place for (:data:`_MOVED`), and ours."""
 
-    model: str = field(metadata=rule(_model))
-    data: str = field(default="data", metadata=rule(_path))
+    model: str = field(metadata=rule(_named))
+    data: str = field(default="data", metadata=rule(_named))
     fine_tune_type: FineTuning = field(default="lora", metadata=rule(one_of(FineTuning)))
     num_layers: int = field(default=16, metadata=rule(integer(-1, 100_000)))
     """From the last one; 0 and -1: all of them."""
@@ -201,7 +202,7 @@ class MlxLm:
         default=0, metadata=rule(_only(0, "elasticd bounds MLX's cache where memory is short"))
     )
     hf_dataset: None = field(
-        default=None, metadata=rule(_nothing("name a folder of JSON lines as data"))
+        default=None, metadata=rule(_nothing("name a folder, or a name of the hub's, as data"))
     )
     report_to: None = field(
         default=None, metadata=rule(_nothing("elasticctl monitor and the logs show the figures"))
@@ -357,6 +358,8 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Rec
     config = recipe.config
     if _HUB_NAME.fullmatch(config.model) and not (folder / config.model).exists():
         config = dataclasses.replace(config, model=HUB + config.model)
+    if _HUB_NAME.fullmatch(config.data) and not (folder / config.data).exists():
+        config = dataclasses.replace(config, data=HUB + config.data)
     model = _inside(folder, config.model)
     if model is not None and not (model / "config.json").is_file():
         raise document.error(
@@ -369,7 +372,8 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Rec
         raise document.error(
             (*CONFIG, "data"),
             f"there is no {show(f'{config.data}/train.jsonl')} in the job's folder. Data are a"
-            " folder of train.jsonl, valid.jsonl and test.jsonl, not a hub's name",
+            " folder of train.jsonl, valid.jsonl and test.jsonl, or a name of the hub's"
+            " (OWNER/NAME)",
         )
     if config.test and data is not None and not (data / "test.jsonl").is_file():
         raise document.error((*CONFIG, "test"), f"there is no {show(f'{config.data}/test.jsonl')}")

@@ -98,6 +98,18 @@ def test_a_name_of_the_hub_is_no_folder(folder: Path) -> None:
     assert spec.recipe.inside == ("org/name", "data")
 
 
+def test_data_may_be_a_name_of_the_hub_too(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    spec = load(LORA + "data: org/rows@v1\n")
+    assert spec.recipe is not None and spec.recipe.config.data == "hub:org/rows@v1"
+    assert "data" not in spec.recipe.inside and "data/train.jsonl" not in spec.recipe.needed
+    Path("org/rows").mkdir(parents=True)
+    with pytest.raises(
+        ConfigError, match=r"there is no .org/rows/train\.jsonl. in the job's folder"
+    ):
+        load(LORA + "data: org/rows\n")
+
+
 def test_preferences_have_keys_of_their_own(folder: Path) -> None:
     pytest.importorskip("yaml")
     spec = load(LORA + "beta: 0.3\nchosen_feature: good\n", JOB.replace("mlx-lm", "dpo"))

@@ -1,0 +1,122 @@
+"""Data by name: from a node's cache of the hub, a stand-in here, and never over the network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.errors import UsageError
+from elasticd.recipes import hubdata
+from elasticd.types import CACHE_VARIABLE
+from tests import tinylm
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ROWS = [{"prompt": f"p{n}é", "completion": "c"} for n in range(5)]
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As huggingface_hub lays it out; what is made of it goes to another folder."""
+    pytest.importorskip("huggingface_hub", reason="needs elasticd[lm]")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    repo = tmp_path / "hub" / "datasets--org--rows"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(COMMIT)
+    (repo / "snapshots" / COMMIT).mkdir(parents=True)
+    return repo / "snapshots" / COMMIT
+
+
+def test_json_lines_are_read_where_they_lie(snapshot: Path) -> None:
+    tinylm.write_rows(snapshot / "train.jsonl", ROWS)
+    assert hubdata.located("hub:org/rows") == str(snapshot)
+    assert hubdata.located(f"hub:org/rows@{COMMIT}") == str(snapshot)
+    assert hubdata.located("/some/folder") == "/some/folder"
+
+
+@pytest.mark.parametrize("name", ["org/other", "org/rows@v2"])
+def test_what_is_not_there_is_named_with_the_cure(name: str, snapshot: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        hubdata.located(f"hub:{name}")
+    plain, _, revision = name.partition("@")
+    cure = f"(hf download --repo-type dataset {plain}{' --revision v2' * bool(revision)})"
+    assert str(raised.value).endswith(cure)
+
+
+class Datasets:
+    """Stands in for the package: what it reads of a folder, and how often it was asked."""
+
+    __version__ = "5.2.0"
+
+    def __init__(self, found: Any) -> None:
+        self.found, self.asked = found, list[str]()
+
+    def load_dataset(self, folder: str) -> Any:
+        self.asked.append(folder)
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+def test_other_kinds_are_made_json_lines_once(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Datasets({"train": ROWS, "validation": ROWS[:2]})
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    for _ in range(2):
+        folder = Path(hubdata.located("hub:org/rows"))
+        found = {path.name: path.read_text().splitlines() for path in folder.iterdir()}
+        assert [json.loads(line) for line in found["train.jsonl"]] == ROWS
+        assert len(found["valid.jsonl"]) == 2 and set(found) == {"train.jsonl", "valid.jsonl"}
+    assert package.asked == [str(snapshot)]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_the_real_package_reads_them(snapshot: Path) -> None:
+    pytest.importorskip("datasets", reason="needs elasticd[data]")
+    tinylm.write_rows(snapshot / "part-0.json", ROWS)
+    folder = Path(hubdata.located("hub:org/rows"))
+    lines = (folder / "train.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({"all": ROWS}, "the data org/rows have no split train, only all"),
+        (ValueError("no files\nhere"), "the data org/rows can't be read: ValueError: no files"),
+        ({"train": [{"x": object()}]}, "the data org/rows can't be read: TypeError: "),
+    ],
+)
+def test_what_can_not_be_read_is_said_and_leaves_nothing(
+    found: Any, why: str, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", Datasets(found))
+    with pytest.raises(UsageError) as raised:
+        hubdata.located("hub:org/rows")
+    assert str(raised.value).startswith(why) and "\n" not in str(raised.value)
+    assert [*(tmp_path / "cache" / "rows").iterdir()] == []
+
+
+def test_without_the_package_the_cure_is_said(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UsageError, match=r"datasets, which reads them, is missing.*elasticd\[data"):
+        hubdata.located("hub:org/rows")
+
+
+def test_the_oldest_go(snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", Datasets({"train": ROWS}))
+    home = tmp_path / "cache" / "rows"
+    for number in range(12):
+        (home / f"older-{number}").mkdir(parents=True)
+    folder = Path(hubdata.located("hub:org/rows"))
+    assert folder.is_dir() and len(list(home.iterdir())) == 8
