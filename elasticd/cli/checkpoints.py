@@ -59,6 +59,16 @@ Step = Annotated[
     ),
 ]
 
+Lineage = Annotated[
+    str | None,
+    typer.Option(
+        "--lineage",
+        metavar="LINEAGE",
+        show_default=False,
+        help="Only a checkpoint of this lineage, as 'checkpoints list' names it.",
+    ),
+]
+
 
 def _client(options: Common) -> Client:
     return Client(options.home, ANSWER_SECONDS)
@@ -156,6 +166,7 @@ def export_(
         ),
     ],
     step: Step = None,
+    lineage: Lineage = None,
     optimizer: Annotated[
         bool, typer.Option("--optimizer", help="Write the optimizer's state too, beside it.")
     ] = False,
@@ -178,18 +189,20 @@ def export_(
 
     mx.load and mlx-lm read them; the names are those of model.parameters(). Every tensor is
     verified on its way, and a file appears whole or not at all. A file that is there already stays,
-    unless you say --overwrite.
+    unless you say --overwrite. A node that was away may be back with checkpoints of a lineage that
+    was left: --lineage takes one of those.
 
     \b
     Examples:
       elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors
       elasticctl checkpoints export byte-lm-1-k3f9 --out folder --shard-bytes 5000000000
+      elasticctl checkpoints export byte-lm-1-k3f9 --out old.safetensors --lineage d2ce8101
       elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors --overwrite
     """
     options = common(context, home, json)
     out = out.absolute()
     _require_free(out, sharded=shard_bytes is not None, optimizer=optimizer, overwrite=overwrite)
-    with _client(options).open(OpenCheckpoint(JobId(job), step)) as connection:
+    with _client(options).open(OpenCheckpoint(JobId(job), step, lineage)) as connection:
         ready = _until_ready(connection)
         shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
         with (
