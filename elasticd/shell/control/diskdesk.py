@@ -65,7 +65,7 @@ class DiskDesk:
                 try:
                     return await handler(request, stream)
                 except OperationError as error:
-                    job = getattr(request, "job", "")
+                    job: JobId = getattr(request, "job", JobId(""))
                     if str(error) != f"no job {job}" or not (way := self._way(job)):
                         raise
                     raise OperationError(way) from None
