@@ -21,7 +21,7 @@ from rich.progress import (
 
 from elasticd.checkpoints import export
 from elasticd.cli import asking, output
-from elasticd.cli.completing import complete_steps
+from elasticd.cli.completing import complete_lineages, complete_steps
 from elasticd.cli.options import Common, Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
@@ -66,6 +66,7 @@ Lineage = Annotated[
         metavar="LINEAGE",
         show_default=False,
         help="Only a checkpoint of this lineage, as 'checkpoints list' names it.",
+        autocompletion=complete_lineages,
     ),
 ]
 

@@ -32,6 +32,7 @@ def jobs(
             metavar="STATE",
             help=f"Only jobs in this state, one of {', '.join(STATES)}; may be given several"
             " times.",
+            autocompletion=lambda incomplete: [s for s in STATES if s.startswith(incomplete)],
         ),
     ] = None,
     last: Annotated[
