@@ -40,17 +40,29 @@ def names() -> list[str]:
     return [name.removeprefix("elasticctl").strip() for name, _ in found]
 
 
+def parameters() -> Iterator[tuple[str, list[Any]]]:
+    """Of every command its arguments and options."""
+    for name, command, _ in _walked(typer.main.get_command(app), "elasticctl"):
+        yield name, command.params
+
+
 def _commands(command: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Names, and what the help says."""
+    for below, _, text in _walked(command, name):
+        yield below, text
+
+
+def _walked(command: Any, name: str) -> Iterator[tuple[str, Any, str]]:
     command.params = [each for each in command.params if not {*each.opts} & _COMPLETION]
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
     with command.make_context(name, ["--help"], resilient_parsing=True, **settings) as context:
         context.terminal_width = _WIDTH
-        yield name, command.get_help(context).rstrip()
+        yield name, command, command.get_help(context).rstrip()
         if isinstance(command, TyperGroup):
             for each in command.list_commands(context):
                 _, below, _ = command.resolve_command(context, [each])
                 if below is not None and not below.hidden:
-                    yield from _commands(below, f"{name} {each}")
+                    yield from _walked(below, f"{name} {each}")
 
 
 if __name__ == "__main__":

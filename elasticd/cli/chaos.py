@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from elasticd.cli.completing import complete_nodes, complete_ranks
 from elasticd.cli.options import Home, Job, Json, common
 from elasticd.cli.screen import print_json, say
 from elasticd.core.words.requests import (
@@ -21,7 +22,10 @@ from elasticd.types import JobId, NodeId
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
 
-Rank = Annotated[int, typer.Option("--rank", min=0, help="The rank to hit.")]
+Rank = Annotated[
+    int,
+    typer.Option("--rank", min=0, help="The rank to hit.", autocompletion=complete_ranks),
+]
 Process = Annotated[
     StruckProcess,
     typer.Option("--process", help="Which process of the rank. node: all of its node."),
@@ -166,8 +170,10 @@ def _cut(
 @app.command(short_help="Cut the link between two nodes.")
 def link(
     context: typer.Context,
-    one: Annotated[str, typer.Argument(metavar="A", help="A node.")],
-    other: Annotated[str, typer.Argument(metavar="B", help="Another node.")],
+    one: Annotated[str, typer.Argument(metavar="A", help="A node.", autocompletion=complete_nodes)],
+    other: Annotated[
+        str, typer.Argument(metavar="B", help="Another node.", autocompletion=complete_nodes)
+    ],
     how: How = "drop",
     seconds: CutSeconds = 10.0,
     home: Home = None,

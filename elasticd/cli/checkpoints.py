@@ -21,7 +21,7 @@ from rich.progress import (
 
 from elasticd.checkpoints import export
 from elasticd.cli import asking, output
-from elasticd.cli.completing import complete_steps
+from elasticd.cli.completing import complete_lineages, complete_steps
 from elasticd.cli.options import Common, Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
@@ -56,6 +56,17 @@ Step = Annotated[
         show_default=False,
         help="Only the checkpoint of this step.",
         autocompletion=complete_steps,
+    ),
+]
+
+Lineage = Annotated[
+    str | None,
+    typer.Option(
+        "--lineage",
+        metavar="LINEAGE",
+        show_default=False,
+        help="Only a checkpoint of this lineage, as 'checkpoints list' names it.",
+        autocompletion=complete_lineages,
     ),
 ]
 
@@ -156,6 +167,7 @@ def export_(
         ),
     ],
     step: Step = None,
+    lineage: Lineage = None,
     optimizer: Annotated[
         bool, typer.Option("--optimizer", help="Write the optimizer's state too, beside it.")
     ] = False,
@@ -178,18 +190,20 @@ def export_(
 
     mx.load and mlx-lm read them; the names are those of model.parameters(). Every tensor is
     verified on its way, and a file appears whole or not at all. A file that is there already stays,
-    unless you say --overwrite.
+    unless you say --overwrite. A node that was away may be back with checkpoints of a lineage that
+    was left: --lineage takes one of those.
 
     \b
     Examples:
       elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors
       elasticctl checkpoints export byte-lm-1-k3f9 --out folder --shard-bytes 5000000000
+      elasticctl checkpoints export byte-lm-1-k3f9 --out old.safetensors --lineage d2ce8101
       elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors --overwrite
     """
     options = common(context, home, json)
     out = out.absolute()
     _require_free(out, sharded=shard_bytes is not None, optimizer=optimizer, overwrite=overwrite)
-    with _client(options).open(OpenCheckpoint(JobId(job), step)) as connection:
+    with _client(options).open(OpenCheckpoint(JobId(job), step, lineage)) as connection:
         ready = _until_ready(connection)
         shards = [(Path(path), str(digest)) for path, digest in ready["files"]]
         with (

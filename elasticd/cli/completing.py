@@ -36,9 +36,15 @@ def complete_nodes(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_steps(ctx: typer.Context, incomplete: str) -> list[str]:
     """Steps of the checkpoints of the job that was named before, the newest first."""
     with _quiet(found := list[Any]()):
-        rows = _client(ctx).request(ListCheckpoints(_job(ctx)))["checkpoints"]
-        steps = {row["step"] for row in rows if isinstance(row["step"], int)}
+        steps = {row["step"] for row in _stored(ctx) if isinstance(row["step"], int)}
         found += [str(step) for step in sorted(steps, reverse=True)]
+    return _fitting(found, incomplete)
+
+
+def complete_lineages(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Lineages of these checkpoints."""
+    with _quiet(found := list[Any]()):
+        found += sorted({row["lineage"] for row in _stored(ctx)})
     return _fitting(found, incomplete)
 
 
@@ -53,6 +59,12 @@ def complete_ranks(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_notified(incomplete: str) -> list[str]:
     """Events of which ``[notify]`` tells."""
     return _fitting(NotifyRules.__dataclass_fields__, incomplete)
+
+
+def _stored(ctx: typer.Context) -> list[Any]:
+    """The checkpoints of the job that was named before."""
+    rows: list[Any] = _client(ctx).request(ListCheckpoints(_job(ctx)))["checkpoints"]
+    return rows
 
 
 def _client(ctx: typer.Context) -> Client:

@@ -67,5 +67,5 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
         command = quoted(of_home(f"forget {strays[0]}", Path(found["home"])))
         screen.warn(
             f"no record names {', '.join(strays[:SHOWN_JOBS])}, as after a reset: {command} removes"
-            " what this node has of it"
+            " what this node has of it; 'elasticctl outputs' says how to have it first"
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from elasticd.cli import output, screen, watch
+from elasticd.cli.monitors.board import can_redraw, drawn, redraw
+from elasticd.cli.monitors.joblist import JobsLookout, picture
 from elasticd.cli.options import Home, Job, Json, common
 from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import UsageError
@@ -15,6 +20,7 @@ from elasticd.errors import UsageError
 STATES = (
     "queued", "preflight", "running", "recovering", "parked", "paused", *output.ENDED,
 )  # fmt: skip
+WATCHED_ENDED = 20
 
 
 def jobs(
@@ -26,6 +32,7 @@ def jobs(
             metavar="STATE",
             help=f"Only jobs in this state, one of {', '.join(STATES)}; may be given several"
             " times.",
+            autocompletion=lambda incomplete: [s for s in STATES if s.startswith(incomplete)],
         ),
     ] = None,
     last: Annotated[
@@ -38,6 +45,9 @@ def jobs(
             help="Of the ended jobs only the N that ended last.",
         ),
     ] = None,
+    watched: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show the list again each second; q leaves.")
+    ] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -48,9 +58,13 @@ def jobs(
     it goes below its row. Then columns are left out in this order: recoveries, ranks, steps/s,
     loss, step.
 
+    --watch goes on when the daemon that it asks dies. Without a terminal, with TERM=dumb and with
+    --json the list is printed once all the same.
+
     \b
     Examples:
       elasticctl jobs
+      elasticctl jobs --watch
       elasticctl jobs --state failed --last 5
       elasticctl jobs --state queued --state running
     """
@@ -58,14 +72,35 @@ def jobs(
     for name in state or ():
         if name not in STATES:
             raise UsageError(f"--state must be one of {', '.join(STATES)}, not {name}")
-    status = options.client.request(ShowStatus())
+    client = options.client
+    status = client.request(ShowStatus())
     chosen = choose(status["jobs"], state or (), last)
+    console = Console()
     if options.json:
         screen.print_json({"jobs": chosen})
+    elif watched and can_redraw(console):
+        # Years of ended jobs have no room, and would be told each second.
+        ended = None if state else WATCHED_ENDED if last is None else last
+        ask = lambda: choose(client.request(ShowStatus(ended=ended))["jobs"], state or (), last)  # noqa: E731
+        _watch(console, JobsLookout(ask, chosen))
     elif status["jobs"] and not chosen:
         screen.say("no such jobs")
     else:
         output.print_jobs({"jobs": chosen})
+
+
+def _watch(console: Console, lookout: JobsLookout) -> None:
+    """Until somebody leaves."""
+
+    def draw() -> Text:
+        width, height = console.width, console.height
+        return drawn(picture(lookout.jobs, lookout.trouble, width, height, time.time()))
+
+    lookout.start()
+    try:
+        redraw(console, draw, lambda key: None)
+    finally:
+        lookout.stop()
 
 
 def choose(

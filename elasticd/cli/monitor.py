@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 
 import typer
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from elasticd.cli import screen
-from elasticd.cli.interrupts import Interrupts
-from elasticd.cli.monitors.keys import Key, Keyboard
+from elasticd.cli.monitors.board import can_redraw, drawn, redraw
+from elasticd.cli.monitors.keys import Key
 from elasticd.cli.monitors.looking import Lookout, look, status_of
 from elasticd.cli.monitors.picture import picture
 from elasticd.cli.monitors.scene import moved, turned
 from elasticd.cli.options import Home, Json, MaybeJob, Performance, common
-
-DRAW_SECONDS = 0.25
 
 
 def monitor(
@@ -55,8 +50,7 @@ def monitor(
     """
     options = common(context, home, json)
     console = Console()
-    # With FORCE_COLOR a pipe counts as a terminal, but has no picture that could be redrawn.
-    if options.json or console.is_dumb_terminal or not sys.stdout.isatty():
+    if options.json or not can_redraw(console):
         scene = look(options.client, job)
         if options.json:
             screen.print_json(scene.plain(scene.job))
@@ -67,43 +61,24 @@ def monitor(
         return
     status, chosen = status_of(options.client, job)
     lookout = Lookout(options.client, chosen, status, follows=job is None)
-    interrupts = Interrupts()
-    with interrupts.in_force():
-        _watch(console, lookout, interrupts, performance)
+    _watch(console, lookout, performance)
 
 
-@contextlib.contextmanager
-def _taken(live: Live, keyboard: Keyboard, interrupts: Interrupts) -> Iterator[None]:
-    """The terminal is ours meanwhile, and then as before. Signals wait at both ends."""
-    stack = contextlib.ExitStack()
-    try:
-        with interrupts.held():
-            stack.enter_context(keyboard.open())
-            stack.enter_context(live)
-        yield
-    finally:
-        with interrupts.held():
-            stack.close()
-
-
-def _watch(console: Console, lookout: Lookout, interrupts: Interrupts, performance: bool) -> None:
+def _watch(console: Console, lookout: Lookout, performance: bool) -> None:
     """Until somebody leaves."""
-    keyboard, curve = Keyboard(), ""
-    live = Live(console=console, screen=True, auto_refresh=False)
+
+    curve = ""
+
+    def obey(key: Key) -> None:
+        nonlocal performance, curve
+        performance ^= key == "performance"
+        if key == "values":
+            curve = turned(lookout.scene.named, curve)
+        _obey(key, lookout)
+
     lookout.start()
     try:
-        with _taken(live, keyboard, interrupts):
-            while True:
-                live.update(_drawn(console, lookout, performance, curve), refresh=True)
-                for key in keyboard.pressed(DRAW_SECONDS):
-                    if key == "quit":
-                        return
-                    performance ^= key == "performance"
-                    if key == "values":
-                        curve = turned(lookout.scene.named, curve)
-                    _obey(key, lookout)
-    except EOFError:  # the terminal is gone
-        return
+        redraw(console, lambda: _drawn(console, lookout, performance, curve), obey)
     finally:
         lookout.stop()
 
@@ -128,8 +103,7 @@ def _drawn(console: Console, lookout: Lookout, performance: bool, curve: str) ->
         blocks=_has_blocks(),
         curve=curve,
     )
-    pieces = [[(screen.clean(text), style) for text, style in line] for line in lines]
-    return Text("\n", no_wrap=True, end="").join(Text.assemble(*each) for each in pieces)
+    return drawn(lines)
 
 
 def _has_blocks() -> bool:

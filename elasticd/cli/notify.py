@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -37,6 +38,8 @@ def notify(
 ) -> None:
     """Show which nodes tell people what has happened ([notify] in their elasticd.toml).
 
+    A node whose elasticd.toml is wrong goes on as before: below the table it says what is wrong.
+
     With --test the node that is asked does now what its [notify] says, once for each event, and
     what it prints is shown. Exit code: 1 if something did not work.
 
@@ -51,12 +54,7 @@ def notify(
         raise typer.BadParameter("goes with --test", param_hint="--event")
     if not test:
         nodes = options.client.request(ShowStatus(ended=0))["nodes"]
-        tells = [(each["id"], each["state"], list(each.get("notifies") or ())) for each in nodes]
-        if options.json:
-            keys = ("node", "state", "notifies")
-            screen.print_json({"nodes": [dict(zip(keys, each, strict=True)) for each in tells]})
-            return
-        print_table(TELLERS, [(node, state, ", ".join(what)) for node, state, what in tells])
+        _show(nodes, json=options.json)
         return
     # One that was stopped takes connections, too, and would be waited for that long.
     options.client.request(ShowStatus(ended=0))
@@ -70,3 +68,24 @@ def notify(
             screen.say(f"  {line}")
     if any(each["error"] for each in tried):
         raise typer.Exit(1)
+
+
+def _show(nodes: Sequence[Mapping[str, Any]], *, json: bool) -> None:
+    """Of an earlier daemon it isn't known whether it refuses its file."""
+    told = [
+        {
+            "node": each["id"],
+            "state": each["state"],
+            "notifies": list(each.get("notifies") or ()),
+            "settings_refused": each.get("settings_refused") or None,
+        }
+        for each in nodes
+    ]
+    if json:
+        screen.print_json({"nodes": told})
+        return
+    rows = [(each["node"], each["state"], ", ".join(each["notifies"])) for each in told]
+    print_table(TELLERS, rows)
+    for each in told:
+        if why := each["settings_refused"]:
+            screen.say(f"{each['node']} does not take what its elasticd.toml says now: {why}")

@@ -172,7 +172,12 @@ def print_jobs(status: Mapping[str, Any]) -> None:
     if not status["jobs"]:
         say("no jobs yet (elasticctl submit JOB.toml)")
         return
-    rows = [
+    print_table(JOBS, job_rows(status["jobs"]))
+
+
+def job_rows(jobs: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows of :data:`JOBS`."""
+    return [
         (
             job["id"],
             _state(job),
@@ -183,9 +188,8 @@ def print_jobs(status: Mapping[str, Any]) -> None:
             job.get("recoveries"),
             in_short(job.get("reason")),
         )
-        for job in status["jobs"]
+        for job in jobs
     ]
-    print_table(JOBS, rows)
 
 
 def _state(job: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ class EventTail:
             self._connection = self._client.open(self._request)
         while True:
             try:
-                event = self._connection.receive(max(0.0, deadline - time.monotonic()))
+                event = self._connection.follow(max(0.0, deadline - time.monotonic()))
             except (NoDaemonError, ProtocolError) as error:
                 self.close()
                 raise NoDaemonError(str(error)) from None

@@ -70,14 +70,14 @@ class Client:
     def stream(self, request: Request) -> Iterator[dict[str, Any]]:
         """Ask and yield the answers until the daemon says that it was the last.
 
-        Of a request with ``follow`` there is no time-out between answers. Raises as
-        :meth:`request`.
+        Of a request with ``follow`` there is no time-out between answers, as long as the daemon
+        answers others. Raises as :meth:`request`.
         """
         follows = isinstance(request, ReadLogs | ReadEvents) and request.follow
-        seconds = None if follows else self._answer_seconds
+        seconds = self._answer_seconds
         with self.open(request) as connection:
             while True:
-                frame = connection.receive(seconds)
+                frame = connection.follow(None) if follows else connection.receive(seconds)
                 if frame is None:
                     raise NoDaemonError(f"nothing came from the daemon for {seconds:g} s")
                 if frame.get("end") is True:

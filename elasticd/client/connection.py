@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import socket
 import time
@@ -24,6 +25,8 @@ from elasticd.settings.localhomes import cluster_of, is_cluster
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 2.0
 """How long one of several daemons may take to prove that it answers."""
+QUIET_SECONDS = 2.0
+"""After so long without a word a daemon that is followed is asked whether it is still there."""
 
 _READ_BYTES = 256 * 1024
 _HUNG_UP = "it hung up"
@@ -64,6 +67,7 @@ class Connection:
         self._path = path
         self._decoder = Decoder()
         self._frames: deque[dict[str, Any]] = deque()
+        self._heard_at = time.monotonic()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(PROBE_SECONDS)
         try:
@@ -132,8 +136,29 @@ class Connection:
                 raise self._gone(_why(error)) from None
             if not data:
                 raise self._gone(_HUNG_UP)
+            self._heard_at = time.monotonic()
             self._frames.extend(self._decoder.feed(data))
         return _checked(self._frames.popleft())
+
+    def follow(self, seconds: float | None) -> dict[str, Any] | None:
+        """As :meth:`receive`, for frames that come only when something happens. A daemon that has
+        been silent is asked, on another connection, whether it lives: one that was stopped keeps
+        its connections open.
+
+        Raises:
+            NoDaemonError: it hung up, or answers nothing. Else as :meth:`receive`.
+        """
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            asks_at = self._heard_at + QUIET_SECONDS
+            frame = self.receive(max(0.0, min(deadline, asks_at) - time.monotonic()))
+            if frame is not None:
+                return frame
+            if time.monotonic() >= asks_at:
+                probe(self._path)
+                self._heard_at = time.monotonic()
+            if time.monotonic() >= deadline:
+                return None
 
     def answer(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
         """The next frame.

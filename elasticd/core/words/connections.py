@@ -123,6 +123,8 @@ class NodeInfo:
     """Once connected: where it reaches others, since two may not know of each other's moves."""
     notifies: tuple[str, ...] = ()
     """On which events it tells people, as its ``[notify]`` says."""
+    settings_refused: str = ""
+    """Why its elasticd.toml as it is now is not taken; empty: it is, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)

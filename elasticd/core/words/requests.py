@@ -242,11 +242,13 @@ class VerifyCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckpoint:
-    """The newest consistent one, or that of ``step``."""
+    """The newest consistent one, or that of ``step``, or of ``lineage``."""
 
     kind: ClassVar = "checkpoints_open"
     job: JobId
     step: int | None = None
+    lineage: str | None = None
+    """As :class:`ListCheckpoints` tells it. An earlier version takes the newest of all."""
 
 
 @dataclass(frozen=True, slots=True)

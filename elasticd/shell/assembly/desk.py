@@ -64,6 +64,7 @@ class Desk:
     _jobs: JobsFolder | None = None
 
     def __post_init__(self) -> None:
+        disk = self._disk_desk()
         handlers = {
             **self.queries.handlers(),
             **self.queries.submissions.handlers(),
@@ -72,12 +73,13 @@ class Desk:
             **self.log_desk.handlers(),
             **self.chaos.handlers(),
             **self.members,
-            **self._disk_desk().handlers(),
+            **disk.handlers(),
             **self.notices.handlers(),
             **self.preflight.handlers(),
             **LossDesk(self.losses, self.queries.known).handlers(),
         }
-        self._control = ControlServer(self.home, self.queries.names().completing(handlers))
+        in_full = self.queries.names().completing(disk.saying(handlers))
+        self._control = ControlServer(self.home, in_full)
 
     def _disk_desk(self) -> DiskDesk:
         ask = self.queries

@@ -59,7 +59,7 @@ def follow(
         talk.peers.may_forget(peers.difference(settings.peers))
         peers = frozenset(settings.peers)
 
-    return SettingsWatch(file, running, take, talk.happened)
+    return SettingsWatch(file, running, take, talk.happened, talk.refuses)
 
 
 def losses_of(home: Path, node: Node) -> Losses:

@@ -14,6 +14,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.connections import ASIDE, Aside, HaveEvents, NodeInfo, PutOut, TakeEvents
 from elasticd.core.words.frames import decode_frame, encode_frame, is_frame
 from elasticd.core.words.hearers import Hearers, unsaid
+from elasticd.core.words.limits import clipped
 from elasticd.ipc.frames import LongFrame
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
@@ -204,8 +205,15 @@ class Talk:
 
     def notifies(self, told: tuple[str, ...]) -> None:
         """On which events this node tells people now."""
-        if told != self.infos[self._me].notifies:
-            self.infos[self._me] = replace(self.infos[self._me], notifies=told)
+        self._is_now(replace(self.infos[self._me], notifies=told))
+
+    def refuses(self, reason: str) -> None:
+        """Why this node does not take its elasticd.toml as it is now; empty: it does."""
+        self._is_now(replace(self.infos[self._me], settings_refused=clipped(reason)))
+
+    def _is_now(self, info: NodeInfo) -> None:
+        if info != self.infos[self._me]:
+            self.infos[self._me] = info
             self.tell_what_it_is()
 
     def tell_what_it_is(self) -> None:

@@ -1,4 +1,5 @@
-"""What ``elasticctl disk`` is told, and how each job that it lists is removed."""
+"""What ``elasticctl disk`` is told, and how the files of each job that it lists are removed, or
+found."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from elasticd.core.words.requests import ForgetJob, JobChanged, Outcome, ShowDisk
 from elasticd.errors import OperationError
-from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.control.server import Handler, Handlers, Said, Stream, on
 from elasticd.shell.storage.usage import OF_JOBS, Usage, measure
 from elasticd.types import JobId, NodeId, is_job_id
 
@@ -50,8 +51,44 @@ class DiskDesk:
         return JobChanged(request.job, f"removed from {self.me}, where no record named it")
 
     def _has_files(self, job: JobId) -> bool:
-        return is_job_id(job) and any(
-            (self.home / name / job).exists() for name in OF_JOBS.values()
+        return is_job_id(job) and any(self._folder(kind, job) for kind in OF_JOBS)
+
+    def _folder(self, kind: str, job: JobId) -> Path | None:
+        folder = self.home.absolute() / OF_JOBS[kind] / job
+        return folder if folder.exists() else None
+
+    def saying(self, handlers: Handlers) -> Handlers:
+        """``handlers``, that say of a job which no record names how its files are had."""
+
+        def wrapped(handler: Handler) -> Handler:
+            async def handle(request: Any, stream: Stream) -> Said | None:
+                try:
+                    return await handler(request, stream)
+                except OperationError as error:
+                    job: JobId = getattr(request, "job", JobId(""))
+                    if str(error) != f"no job {job}" or not (way := self._way(job)):
+                        raise
+                    raise OperationError(way) from None
+
+            return handle
+
+        return {kind: wrapped(handler) for kind, handler in handlers.items()}
+
+    def _way(self, job: JobId) -> str:
+        """To what there is of it here, in words; empty: there is nothing that is worth having."""
+        if not is_job_id(job) or self.known(job):
+            return ""
+        found = []
+        if self._folder("checkpoints", job):
+            found.append(f"'elasticctl checkpoints export {job} --out PATH' writes its parameters")
+        for kind, what in (("outputs", "the files that it has written"), ("logs", "its logs")):
+            if folder := self._folder(kind, job):
+                found.append(f"{what} are in {folder}")
+        if not found:
+            return ""
+        return (
+            f"no record names {job}, as after a reset, but {self.me} still has files of it:"
+            f" {', '.join(found)}"
         )
 
     def _is_stray(self, job: JobId) -> bool:

@@ -191,7 +191,7 @@ class Inventory:
         """
         async with contextlib.AsyncExitStack() as brought:
             for left in reversed(range(_LOOKS)):
-                row = _newest((await self._known(request.job)).rows, request.job, request.step)
+                row = newest((await self._known(request.job)).rows, request)
                 try:
                     files = await brought.enter_async_context(self._brought(row, stream))
                     break
@@ -395,12 +395,16 @@ def _chosen(rows: list[Row], step: int | None) -> list[Row]:
     return chosen
 
 
-def _newest(rows: list[Row], job: JobId, step: int | None) -> Row:
-    """The newest consistent one, or that of ``step``."""
-    found = [row for row in _chosen(rows, step) if row.consistent]
+def newest(rows: list[Row], asked: OpenCheckpoint) -> Row:
+    """The newest consistent one of those that are meant."""
+    if (lineage := asked.lineage) is not None:
+        rows = [row for row in rows if row.manifest.lineage == lineage]
+        if not rows:
+            raise OperationError(f"{asked.job} has no checkpoint of lineage {lineage}")
+    found = [row for row in _chosen(rows, asked.step) if row.consistent]
     if not found:
-        which = f"step {step} has" if step is not None else "has"
-        raise OperationError(f"{job} {which} no consistent checkpoint on the living nodes")
+        which = f"step {asked.step} has" if asked.step is not None else "has"
+        raise OperationError(f"{asked.job} {which} no consistent checkpoint on the living nodes")
     return max(found, key=lambda row: (row.manifest.step, row.manifest.lineage))
 
 

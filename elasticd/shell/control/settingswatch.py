@@ -41,12 +41,17 @@ class SettingsWatch:
     """Of one file. Runs in the event loop; the disk is asked in threads."""
 
     def __init__(
-        self, path: Path, running: NodeConfig, take: Callable[[NodeConfig], None], tell: Tell
+        self,
+        path: Path,
+        running: NodeConfig,
+        take: Callable[[NodeConfig], None],
+        tell: Tell,
+        wrong: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """``running``: what the file said when the daemon read it. ``take``: what is to hold from
-        now on."""
+        now on. ``wrong``: why nothing of the file as it is now is taken; empty: it can be."""
         self._path, self._running = path, running
-        self._take, self._tell = take, tell
+        self._take, self._tell, self._wrong = take, tell, wrong
         self._hint = asyncio.Event()
         self._folder = FolderWatch()
         self._seen: _Signature = None
@@ -90,14 +95,17 @@ class SettingsWatch:
             return wait
         self._seen = signature
         if signature is None:
-            self._refused(
+            self._refused_whole(
                 f"{self._path} is gone, or empty: what it said holds until the daemon ends"
             )
             return LOOK_SECONDS
         try:
-            self._changed(await asyncio.to_thread(config.load, self._path.parent, self._path))
+            found = await asyncio.to_thread(config.load, self._path.parent, self._path)
         except ConfigError as error:
-            self._refused(f"{error}; what holds stays as it is")
+            self._refused_whole(f"{error}; what holds stays as it is")
+        else:
+            self._wrong("")
+            self._changed(found)
         return LOOK_SECONDS
 
     def _changed(self, found: NodeConfig) -> None:
@@ -123,6 +131,10 @@ class SettingsWatch:
     def _restart(self) -> str:
         home = self._path.parent
         return of_home("service restart", home) if is_local(home) else "elasticctl service restart"
+
+    def _refused_whole(self, reason: str) -> None:
+        self._wrong(reason)
+        self._refused(reason)
 
     def _refused(self, reason: str, keys: Sequence[str] = ()) -> None:
         self._tell("settings_refused", reason, {"keys": list(keys)})

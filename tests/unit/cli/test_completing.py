@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests import commandpages
+
 from .test_commands import PROGRAM, Daemon
 
 pytestmark = pytest.mark.process
@@ -61,9 +63,25 @@ def test_jobs_nodes_and_steps(
     assert asked(shell, export + "1", home) == ["120", "10"]
     assert fake.requests[-1] == {"do": "checkpoints", "job": JOBS[0]}
     assert asked(shell, f"elasticctl logs {JOBS[0]} --rank ", home) == ["0", "1"]
+    assert asked(shell, f"elasticctl chaos kill {JOBS[0]} --rank ", home) == ["0", "1"]
+    assert asked(shell, "elasticctl chaos link node-0 node-", home) == ["node-0", "node-1"]
+    assert asked(shell, f"elasticctl checkpoints export {JOBS[0]} --lineage ", home) == ["ab"]
+    assert asked(shell, "elasticctl jobs --state fi", home) == ["finished"]
     assert asked(shell, "elasticctl notify --test --event job_", home) == [
         "job_finished", "job_failed",
     ]  # fmt: skip
+
+
+def test_whatever_names_a_job_a_node_or_a_part_of_them_is_completed() -> None:
+    named = {"JOB", "NODE", "A", "B", "--rank", "--step", "--lineage", "--state", "--event"}
+    found, lacking = set[str](), list[str]()
+    for command, params in commandpages.parameters():
+        for each in params:
+            if names := named & {*each.opts, each.metavar}:
+                found |= names
+                if each._custom_shell_complete is None:
+                    lacking.append(f"{command} {names}")
+    assert not lacking and found == named
 
 
 def test_of_the_home_that_is_named(home: Path, daemon: Daemon, status: dict[str, Any]) -> None:

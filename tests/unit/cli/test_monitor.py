@@ -1,4 +1,5 @@
-"""``elasticctl monitor`` against fake daemons: in a pipe, and in a terminal with keys."""
+"""``elasticctl monitor`` and ``jobs --watch`` against fake daemons: in a pipe, and in a terminal
+with keys."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.cli.monitors.joblist import picture
 from elasticd.cli.monitors.looking import Lookout
 from elasticd.client.client import Client
 
@@ -123,14 +125,14 @@ def _hangs_up() -> None:
 
 
 class _Terminal:
-    """The other end of a pseudo-terminal in which the monitor runs."""
+    """The other end of a pseudo-terminal in which a command runs."""
 
-    def __init__(self, home: Path, columns: int, **environment: str) -> None:
+    def __init__(self, home: Path, columns: int, command: str, **environment: str) -> None:
         self._fd, inner = pty.openpty()
         self.before = termios.tcgetattr(inner)
         size = {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
-            [*PROGRAM, "monitor", "--home", str(home)],
+            [*PROGRAM, *command.split(), "--home", str(home)],
             stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
             env={**os.environ, **size, **environment}, preexec_fn=_hangs_up,
         )  # fmt: skip
@@ -172,8 +174,10 @@ class _Terminal:
 
 
 @contextmanager
-def terminal(home: Path, columns: int = 80, **environment: str) -> Iterator[_Terminal]:
-    opened = _Terminal(home, columns, **environment)
+def terminal(
+    home: Path, columns: int = 80, command: str = "monitor", **environment: str
+) -> Iterator[_Terminal]:
+    opened = _Terminal(home, columns, command, **environment)
     try:
         yield opened
     finally:
@@ -219,3 +223,47 @@ def test_a_dumb_terminal_gets_one_picture(
     with terminal(home, TERM="dumb") as seen:
         seen.until("regroup 1.25 s")
         assert seen.process.wait(SECONDS) == 0 and "\x1b" not in seen.text
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_list_of_jobs_is_watched_whichever_daemon_dies(
+    tmp_path: Path, daemon: Daemon, answers: dict[str, Any], columns: int
+) -> None:
+    home = tmp_path / "home"
+    first = daemon(home / "node-0", answers)
+    running, failed = answers["status"]["jobs"]
+    with terminal(home, columns, "jobs --watch") as seen:
+        seen.until("1 running, 1 failed")
+        seen.until(failed["id"])
+        first.__exit__()
+        seen.until("no daemon runs at")
+        ended = {**running, "state": "finished", "ended": 5.0}
+        daemon(home / "node-1", {"status": {**answers["status"], "jobs": [ended]}})
+        seen.until("1 finished")
+        seen.press(b"q")
+        assert seen.end() == 0
+
+
+@pytest.mark.process
+def test_a_dumb_terminal_gets_the_list_of_jobs_once(
+    home: Path, daemon: Daemon, answers: dict[str, Any]
+) -> None:
+    daemon(home, answers)
+    with terminal(home, 80, "jobs --watch", TERM="dumb") as seen:
+        seen.until("digits-2-aaaa")
+        assert seen.process.wait(SECONDS) == 0 and "\x1b" not in seen.text
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 6), (80, 10), (200, 24)])
+def test_a_watched_list_has_as_many_lines_as_there_is_room(width: int, height: int) -> None:
+    jobs = [{"id": f"job-{number}", "state": "queued", "steps": 5} for number in range(30)]
+    for trouble in ("", "no daemon runs at /a/long/folder" * 9):
+        lines = [
+            "".join(text for text, _ in line) for line in picture(jobs, trouble, width, height, 0.0)
+        ]
+        assert len(lines) <= height and max(map(len, lines)) <= width
+        assert "30 queued" in lines[0] and "more lines" in lines[-1]
+    few = picture(jobs[:1], "", width, height, 0.0)
+    assert few[-1] == [("q leaves", "dim")]
+    assert picture([], "", width, height, 0.0)[0][0][0].endswith("no jobs yet")

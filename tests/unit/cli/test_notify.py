@@ -14,12 +14,18 @@ def test_which_nodes_tell_of_what(
     ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]
 ) -> None:
     told = copy.deepcopy(status)
-    told["nodes"][0]["notifies"] = ["job_failed", "parked"]
+    told["nodes"][0] |= {"notifies": ["job_failed", "parked"], "settings_refused": ""}
+    told["nodes"][1]["settings_refused"] = "elasticd.toml:3: notify.parkd: unknown key"
     daemon(home, {"status": told})
     code, out, _ = ctl("notify", "--home", home)
-    assert code == 0 and "job_failed, parked" in out
+    assert code == 0 and "job_failed, parked" in out and out.count("does not take") == 1
+    assert out.splitlines()[-1].startswith("node-1 does not take") and "parkd" in out
     found = json.loads(ctl("notify", "--json", "--home", home)[1])["nodes"]
-    assert found[0] == {"node": "node-0", "state": "alive", "notifies": ["job_failed", "parked"]}
+    assert found[0] == {
+        "node": "node-0", "state": "alive", "notifies": ["job_failed", "parked"],
+        "settings_refused": None,
+    }  # fmt: skip
+    assert found[1]["settings_refused"] == "elasticd.toml:3: notify.parkd: unknown key"
 
 
 def test_a_test_shows_what_the_command_prints(

@@ -27,7 +27,10 @@ def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of
         running = NodeConfig(node_id="a", peers=(kept, gone, back))
         part = cast(Any, SimpleNamespace(keep_within=lambda limit: None))
         talk: Any = SimpleNamespace(
-            peers=a.peers, happened=lambda *said: None, notifies=lambda told: None
+            peers=a.peers,
+            happened=lambda *said: None,
+            notifies=lambda told: None,
+            refuses=lambda reason: None,
         )
         file = tmp_path / "elasticd.toml"
         watch = follow(file, running, part, part, part, talk, part)

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words.requests import ForgetJob, JobChanged, Outcome, ShowDisk
+from elasticd.core.words.requests import ForgetJob, JobChanged, OpenOutputs, Outcome, ShowDisk
 from elasticd.errors import OperationError
 from elasticd.shell.control.diskdesk import DiskDesk
-from elasticd.shell.control.server import Stream
+from elasticd.shell.control.server import Stream, on
 from elasticd.types import JobId, NodeId
 
 KNOWN, STRAY = JobId("known-1-aaaa"), JobId("stray-2-bbbb")
@@ -64,3 +64,27 @@ def test_nothing_is_removed_of_which_a_node_that_is_away_may_know(tmp_path: Path
         with pytest.raises(OperationError, match=f"no job {job}"):
             room.ask(job)
     assert room.removed == []
+
+
+def test_how_files_are_had_of_which_no_record_tells(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    (tmp_path / "checkpoints" / STRAY).mkdir(parents=True)
+
+    async def outputs(request: OpenOutputs, stream: Stream) -> None:
+        raise OperationError(f"no job {request.job}" if request.job != KNOWN else "no output yet")
+
+    handle = room.desk.saying(on(OpenOutputs, outputs))[OpenOutputs]
+
+    def said(job: str) -> str:
+        with pytest.raises(OperationError) as failed:
+            asyncio.run(cast(Any, handle(OpenOutputs(JobId(job)), NOBODY)))
+        return str(failed.value)
+
+    assert said(KNOWN) == "no output yet"
+    for job in ("nowhere-3-cccc", "../logs"):
+        assert said(job) == f"no job {job}"
+    assert said(STRAY) == (
+        f"no record names {STRAY}, as after a reset, but me still has files of it:"
+        f" 'elasticctl checkpoints export {STRAY} --out PATH' writes its parameters, its logs are"
+        f" in {tmp_path / 'logs' / STRAY}"
+    )

@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.checkpoints import layout
+from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import VerifyCheckpoints
+from elasticd.core.words.requests import OpenCheckpoint, VerifyCheckpoints
+from elasticd.errors import OperationError
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.server import Stream
@@ -181,3 +182,22 @@ def test_a_manifest_that_nobody_can_read_is_damage(verify: Any) -> None:
     assert verify(torn, FakeStore([()])) == [("one", False)]
     # Where another has it, its shards are missing here.
     assert verify(FakeStore([(WHOLE,)]), torn) == [("one", True), ("two", False)]
+
+
+def test_of_a_lineage_that_was_left_one_is_had_when_it_is_named() -> None:
+    """As of a node that was away, and is back."""
+    left = replace(MANIFEST, lineage=Lineage("left"), stamp=Stamp("cd"))
+    later = replace(MANIFEST, step=20, stamp=Stamp("ef"))
+    rows = summary.rows({ONE: (WHOLE, Stored(later, (0,))), TWO: (Stored(left, (0,)),)})
+
+    def chosen(step: int | None, lineage: str | None) -> tuple[int, str]:
+        manifest = inventory.newest(rows, OpenCheckpoint(JOB, step, lineage)).manifest
+        return manifest.step, manifest.lineage
+
+    assert chosen(None, None) == (20, "line")
+    assert chosen(None, "left") == chosen(10, "left") == (10, "left")
+    assert chosen(10, "line") == (10, "line")
+    with pytest.raises(OperationError, match=r"job has no checkpoint of lineage lef$"):
+        chosen(None, "lef")
+    with pytest.raises(OperationError, match="there is no checkpoint of step 20"):
+        chosen(20, "left")

@@ -25,6 +25,7 @@ class Node:
     def __init__(self, home: Path) -> None:
         self.path = home / config.FILE_NAME
         self.holds = NodeConfig()
+        self.wrong: list[str] = []
         self.told: asyncio.Queue[tuple[str, str, list[str]]] = asyncio.Queue()
 
     def tell(self, kind: str, reason: str, fields: dict[str, Any]) -> None:
@@ -36,7 +37,7 @@ class Node:
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[SettingsWatch]:
         self.holds = config.load(self.path.parent)
-        watch = SettingsWatch(self.path, self.holds, self.take, self.tell)
+        watch = SettingsWatch(self.path, self.holds, self.take, self.tell, self.wrong.append)
         watch.start()
         try:
             yield watch
@@ -120,11 +121,13 @@ def test_a_wrong_file_and_none_change_nothing(node: Node, run: Run) -> None:
                 beside(node.path, text)
                 reason, _ = await node.refused()
                 assert str(node.path) in reason and said in reason
+                assert node.wrong[-1] == reason
             node.path.unlink()
             assert "is gone" in (await node.refused())[0]
             assert node.holds == before
             beside(node.path, "output_bytes = 5\n[keep]\nresults = false\n")
             assert await node.taken() == ["keep.results"]
+            assert node.wrong[-1] == ""
 
     run(main())
 
