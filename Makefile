@@ -26,7 +26,7 @@ USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
 
-.PHONY: help demo mac-check test deep check docs bench soak clean coverage lint linux darwin pyright imports quick
+.PHONY: help demo mac-check test deep check docs screenshots bench soak clean coverage lint linux darwin pyright imports quick
 
 help: ## say what there is (the default)
 	@awk -F ' *:.*## ' '/^[a-z-]+ *:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ endif
 
 docs: $(INSTALLED) ## write docs/commands.md from what --help says
 	@$(VENV)/bin/python tests/commandpages.py
+
+screenshots: $(INSTALLED) ## write docs/page-*.png: the web page's views, of a job that breaks and heals
+	@$(VENV)/bin/python tests/screenshots.py
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports quick

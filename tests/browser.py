@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +66,24 @@ def wait_for(what: str, true: Callable[[], Any], driver: Any) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(driver, 60, 0.1).until(lambda _: true(), what)
+
+
+def barriers(driver: Any) -> list[str]:
+    """What axe-core finds on the page as it is now: what keeps somebody from using it. Skips the
+    test where it is not installed."""
+    spec = importlib.util.find_spec("axe_core_python")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs axe-core-python (pip install --group dev)")
+    driver.execute_script(Path(spec.origin).with_name("axe.min.js").read_text())
+    found = driver.execute_async_script(
+        "const done = arguments[0]; axe.run({resultTypes: ['violations']})"
+        ".then(said => done(said.violations), error => done([{id: String(error), nodes: []}]))"
+    )
+    return [
+        f"{each['id']}: {node['html'][:120]} {node.get('failureSummary')}"
+        for each in found
+        for node in each["nodes"] or [{"html": ""}]
+    ]
 
 
 def complaints(driver: Any) -> list[str]:

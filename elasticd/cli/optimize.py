@@ -203,7 +203,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet or console.is_dumb_terminal or not sys.stderr.isatty():
         yield lambda text: None
         return
-    with console.status("beginning") as status:
+    with console.status("beginning", spinner="line") as status:
         yield lambda text: status.update(screen.clean(text))
 
 

@@ -245,6 +245,15 @@ def _of_script(job: Mapping[str, Any]) -> list[tuple[str, object]]:
     ]
 
 
+def shown_values(job: Mapping[str, Any]) -> str:
+    """What its script gave to ``run.log`` last."""
+    named = job.get("values")
+    told = named.items() if isinstance(named, Mapping) else ()
+    found = [(name, v.get("value")) for name, v in told if isinstance(v, Mapping)]
+    known = [(name, float(v)) for name, v in found if isinstance(v, int | float)]
+    return ", ".join(f"{screen.clean(str(name))} {shown(value)}" for name, value in known)
+
+
 def _of_steps(job: Mapping[str, Any]) -> list[tuple[str, object]]:
     digest = job.get("digest")
     return [
@@ -268,6 +277,8 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("reason", job.get("reason")),
         *(_of_script(job) if is_plain(job) else _of_steps(job)),
     ]
+    if values := shown_values(job):
+        facts.append(("values", values))
     if by := job.get("submitted_by"):
         facts.append(("submitted", f"by {by} on {job.get('submitted_on')}"))
     facts += [("without", f"{u['node']}: {u['reason']}") for u in job.get("unfit") or ()]

@@ -69,6 +69,8 @@ METRICS = (
     Metric("elasticd_job_step", "gauge", ("job",), "status", "committed steps"),
     Metric("elasticd_job_target_steps", "gauge", ("job",), "status", "`train.steps`"),
     Metric("elasticd_job_loss", "gauge", ("job",), "status", "of the last committed step"),
+    Metric("elasticd_job_value", "gauge", ("job", "name"), "status",
+           "what the script has given to `run.log` last; 33 names at most"),
     Metric("elasticd_job_steps_per_second", "gauge", ("job",), "status", "as `status` shows it"),
     Metric("elasticd_job_generation", "gauge", ("job",), "status", "number of the world"),
     Metric("elasticd_job_ranks", "gauge", ("job",), "status", "ranks in the world"),
@@ -228,6 +230,10 @@ def _job(job: Mapping[str, Any]) -> Iterator[Sample]:
         yield from _figures(job, name, _OF_SCRIPTS)
         return
     yield from _figures(job, name, _OF_STEPS)
+    values = job.get("values")
+    for each, told in values.items() if isinstance(values, Mapping) else ():
+        if isinstance(told, Mapping):
+            yield from _some("elasticd_job_value", (name, str(each)), number(told, "value"))
     yield Sample("elasticd_job_exact", (name,), float(job.get("exact") is True))
     for rank in ranks:
         labels = name, str(whole(rank, "rank")), words(rank, "node", _NAME_LETTERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -144,13 +145,14 @@ def served(cluster: Cluster, job: str) -> tuple[dict[str, Any], str]:
 
 
 def summed(metrics: str, name: str) -> dict[str, tuple[int, float]]:
-    """Of a summary, by its second label: how many, and their sum."""
+    """Of a summary, by its label beside the job: how many, and their sum."""
     found: dict[str, dict[str, float]] = {}
-    for line in metrics.splitlines():
-        head, _, value = line.rpartition(" ")
-        for part in ("count", "sum"):
-            if head.startswith(f"{name}_{part}{{"):
-                found.setdefault(head.split('"')[3], {})[part] = float(value)
+    for part in ("count", "sum"):
+        for line in metrics.splitlines():
+            if line.startswith(f"{name}_{part}{{"):
+                label = re.search(r'(?:fault|rung)="(\w+)"', line)
+                assert label is not None, line
+                found.setdefault(label[1], {})[part] = float(line.split()[-1])
     return {label: (int(each["count"]), round(each["sum"], 9)) for label, each in found.items()}
 
 

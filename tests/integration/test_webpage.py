@@ -13,6 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from elasticd.core.words.requests import CancelJob
 from elasticd.shell.control.webtoken import make_token, token_of
 from elasticd.shell.storage import papers
 from elasticd.types import JobId
-from tests.browser import browser, complaints, press, rows_of, text_of, wait_for
+from tests.browser import barriers, browser, complaints, press, rows_of, text_of, wait_for
 from tests.integration.cluster import Cluster
 from tests.members import member
 from tests.unit.cli.conftest import STATUS
@@ -90,6 +91,8 @@ def _step(driver: Any) -> int:
 
 # --- hostile text, on a daemon that runs nothing --------------------------------------------------
 
+NAME = "<b>x</b>"
+"""Of a value of run.log."""
 HOSTILE: dict[str, Any] = {
     **STATUS,
     "cluster": EVIL,
@@ -98,7 +101,8 @@ HOSTILE: dict[str, Any] = {
     "jobs": [
         {
             **STATUS["jobs"][0],
-            "reason": EVIL,
+            "reason": EVIL + "\nand more" * 60,
+            "values": {NAME: {"step": 1, "value": 0.5}},
             "ranks": [
                 {"rank": 0, "node": EVIL, "step": 1, "grains": 1},
                 {"rank": EVIL, "node": "node-1", "step": EVIL, "grains": 1},
@@ -147,6 +151,8 @@ def hostile(tmp_path: Path) -> Iterator[str]:
 
 
 def test_no_text_becomes_markup(hostile: str) -> None:
+    from selenium.webdriver import Keys
+
     with browser() as driver:
         driver.get(hostile)
         wait_for("the faults", lambda: rows_of(driver, "faults"), driver)
@@ -158,6 +164,10 @@ def test_no_text_becomes_markup(hostile: str) -> None:
         wait_for("the refusal", lambda: EVIL in text_of(driver, "said"), driver)
         for place in ("cluster", "reason", "checkpoints-why", "events", "said"):
             assert EVIL in text_of(driver, place), place
+        wait_for("the value", lambda: NAME in text_of(driver, "curve"), driver)
+        driver.find_element("id", "curve").send_keys(Keys.ARROW_DOWN)
+        label = driver.find_element("id", "losses").get_attribute("aria-label")
+        assert label == f"no {NAME} seen yet", "of one point there is no curve"
         tags = driver.execute_script("return [document.images.length, document.scripts.length]")
         assert tags == [0, 1] and "broken" not in driver.title
         assert not complaints(driver)
@@ -175,6 +185,13 @@ def test_it_can_be_used_by_everyone(hostile: str) -> None:
         )
         reached = driver.execute_script(REACHED)
         assert reached == wanted
+        assert views_by_tab(driver) == VIEWS
+        # What selenium scrolls itself is not to be under way still when the page begins to scroll.
+        still = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", still)
+        for view in VIEWS:
+            press(driver, f"nav a[href='#{view}']")
+            wait_for(view, partial(driver.execute_script, IN_SIGHT, view), driver)
         # With a name for who listens.
         assert driver.execute_script(NAMELESS) == []
         # On a phone, in the dark: nothing is wider than the screen.
@@ -187,6 +204,28 @@ def test_it_can_be_used_by_everyone(hostile: str) -> None:
         assert color != plain
         wide = driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
         assert wide == [360, 360]
+
+
+def test_axe_finds_no_barrier(hostile: str) -> None:
+    with browser() as driver:
+        driver.get(hostile.partition("#")[0])
+        wait_for("the form", lambda: "needs a token" in text_of(driver, "connection"), driver)
+        assert not barriers(driver)
+        driver.get(hostile)
+        wait_for("the faults", lambda: rows_of(driver, "faults"), driver)
+        wait_for("the checkpoints", lambda: rows_of(driver, "stored"), driver)
+        press(driver, "#log-lines summary")
+        wait_for("the logs", lambda: EVIL in text_of(driver, "lines"), driver)
+        for scheme in ("light", "dark"):
+            wanted = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+            assert not barriers(driver), scheme
+        press(driver, "#node-table button")
+        assert not barriers(driver), "with the question whether to drain"
+        press(driver, "#sure-no")
+        phone = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        assert not barriers(driver), "on a phone"
 
 
 def test_a_job_that_is_forgotten_and_a_daemon_that_hangs(tmp_path: Path) -> None:
@@ -223,6 +262,28 @@ def test_a_job_that_is_forgotten_and_a_daemon_that_hangs(tmp_path: Path) -> None
             wait_for("silence", lambda: "not live" in text_of(driver, "connection"), driver)
             assert "2 s" in text_of(driver, "trouble")
             assert not complaints(driver)
+
+
+VIEWS = ["state", "curves", "recovery", "nodes", "checkpoints", "logs"]
+IN_SIGHT = """
+const place = document.getElementById(arguments[0]).getBoundingClientRect();
+return place.top < innerHeight && place.bottom > 0;
+"""
+
+
+def views_by_tab(driver: Any) -> list[str]:
+    """In which views the tab key comes to something, in that order, and out of each again."""
+    from selenium.webdriver import ActionChains, Keys
+
+    driver.execute_script("document.querySelector('.skip').focus()")
+    seen: dict[str, None] = {}
+    for _ in range(100):
+        ActionChains(driver).send_keys(Keys.TAB).perform()
+        view = driver.execute_script("return document.activeElement.closest('section')?.id ?? ''")
+        if not view and seen:
+            break
+        seen |= {view: None} if view else {}
+    return [*seen]
 
 
 REACHED = """

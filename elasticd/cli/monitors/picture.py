@@ -14,9 +14,8 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from elasticd.cli.keptlosses import value_of
 from elasticd.cli.monitors.scene import Scene
-from elasticd.cli.output import shown_bytes
+from elasticd.cli.output import shown_bytes, shown_values
 from elasticd.cli.performance import PERFORMANCE, performance_rows
 from elasticd.cli.plainjobs import in_words, is_plain
 from elasticd.cli.screen import Line, clean
@@ -162,20 +161,13 @@ def _top(
     lines += _folded(", ".join(parts), "", width)
     if reason := in_short(job.get("reason")):
         lines += _folded(reason, "yellow", width)[:3]
-    if values := _values(job):
+    if values := shown_values(job):
         lines += _folded(values, "", width)[:2]
     if plain or not mine:
         return lines
     points, name = (scene.named[curve], curve) if curve in scene.named else (scene.losses, "loss")
     drawn = sparkline(points, (width or 80) - 2, blocks=blocks, name=name)
     return [*lines, *([[(drawn, "cyan")]] if drawn else [])]
-
-
-def _values(job: Mapping[str, Any]) -> str:
-    """What the script gave to ``run.log`` last."""
-    named = job.get("values")
-    told = [(n, value_of(v)) for n, v in named.items()] if isinstance(named, Mapping) else []
-    return ", ".join(f"{clean(str(name))} {point[1]:.4g}" for name, point in told if point)
 
 
 def _figures(job: Mapping[str, Any]) -> list[str]:

@@ -112,7 +112,8 @@ def test_all_that_is_promised_is_told_and_nothing_else() -> None:
     job = {**LINKED["jobs"][0], "ranks": [{"rank": 0, "node": "node-0", "step": 1, "grains": 4,
                                            "grain_seconds": 0.5, "active_bytes": 2,
                                            "cached_bytes": 0, "peak_bytes": 3,
-                                           "seconds": {"compute": 0.25}}]}  # fmt: skip
+                                           "seconds": {"compute": 0.25}}],
+           "values": {"acc": {"step": 3, "value": 0.5}, "odd": 7}}  # fmt: skip
     full = ClusterFigures("0.1.0", {**LINKED, "jobs": [job]}, FULL.told)
     plain = {**job, "id": "p-1-aaaa", "mode": "plain", "restarts": 1, "script_seconds": 2.0}
     beside = ClusterFigures("0.1.0", {**LINKED, "jobs": [plain]})
@@ -120,6 +121,8 @@ def test_all_that_is_promised_is_told_and_nothing_else() -> None:
     assert names == {name for metric in METRICS for name in series_of(metric)}
     part = ("elasticd_rank_step_seconds", job["id"], "0", "node-0", "compute")
     assert told(full)[part] == 0.25
+    values = {key: v for key, v in told(full).items() if key[0] == "elasticd_job_value"}
+    assert values == {("elasticd_job_value", job["id"], "acc"): 0.5}
 
 
 def test_what_is_not_known_is_left_out() -> None:
