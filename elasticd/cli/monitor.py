@@ -66,7 +66,6 @@ def monitor(
 
 def _watch(console: Console, lookout: Lookout, performance: bool) -> None:
     """Until somebody leaves."""
-
     curve = ""
 
     def obey(key: Key) -> None:
