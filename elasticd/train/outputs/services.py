@@ -49,7 +49,7 @@ class Destination:
 
 def wandb(run: Destination) -> ServiceRun:
     """Files that it makes beside are below the run's folder."""
-    import wandb as package
+    import wandb as package  # pyright: ignore[reportMissingImports]
 
     run.folder.mkdir(parents=True, exist_ok=True)
     # Its default takes the process's own output away.
@@ -63,7 +63,7 @@ def wandb(run: Destination) -> ServiceRun:
 
 def trackio(run: Destination) -> ServiceRun:
     """It has a database of its own on this machine, unless the environment says otherwise."""
-    import trackio as package
+    import trackio as package  # pyright: ignore[reportMissingImports]
 
     begun: ServiceRun = package.init(
         project=run.project,
