@@ -21,7 +21,8 @@ from elasticd.core.words.requests import PutOutNode
 from elasticd.ipc.frames import encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address
-from elasticd.shell.storage import founding, papers
+from elasticd.shell.storage import founding, issuing, papers
+from elasticd.trust import tokens
 from elasticd.trust.authority import Authority, new_key, request_of
 from elasticd.trust.member import MemberPapers
 from elasticd.types import NodeId
@@ -200,6 +201,26 @@ def test_a_guest_without_a_token_hears_no_name(target: Target) -> None:
         data, shown = heard(target, b"J", nobody(), *said)
         assert not any(secret in data + shown for secret in target.secrets())
         assert b"not_admitted" in data or said != [word]
+
+
+@pytest.mark.parametrize("which", ["expired", "spent", "of another cluster"])
+def test_a_token_that_is_not_open_lets_nobody_in(target: Target, which: str) -> None:
+    """Who shows one hears that, and no name; nobody becomes a member."""
+    secret, now = os.urandom(tokens.SECRET_BYTES), time.time()
+    ends = now - 1 if which == "expired" else now + 600
+    if which != "of another cluster":
+        issuing.open_token(target.home, tokens.opened(secret, ends, 1), min(now, ends - 1))
+
+    def ask(node: str, key: bytes) -> bytes:
+        asked = Join(secret, NodeId(node), request_of(key), "127.0.0.1:9")
+        return heard(target, b"J", nobody(), encode(FROM_GUEST.encode(asked)))[0]
+
+    if which == "spent":
+        assert b"certificate" in ask("guest", new_key())
+    before = issuing.read(target.home)
+    data = ask("thief", new_key())
+    assert b"not_admitted" in data and issuing.read(target.home) == before
+    assert not any(each in data for each in target.secrets())
 
 
 # Python closes a socket late whose other end hung up before the handshake (ssl.SSLSocket._create).

@@ -128,25 +128,19 @@ class OutputKeeper:
         before, self._entered[job] = self._entered.get(job), (counter, tuple(members))
         if members[0] != self._outputs.me:
             return
-        self._mine[job] = counter
+        was_main = before is not None and before[1][0] == members[0] and before[0] + 1 == counter
+        making: asyncio.Future[Coming] | None = None
+        if self.limit_bytes and not was_main:
+            making = asyncio.ensure_future(asyncio.to_thread(Coming, self._output_folder(job)))
+            await asyncio.wait([making], timeout=NAMES_SECONDS)  # not for a disk that hangs
+        self._mine[job] = counter  # a copy that is named from now on is not in place
         naming = self._naming.get(job)
         if naming is not None and not naming.done():
             ended, _ = await asyncio.wait([naming], timeout=NAMES_SECONDS)
             if not ended:
                 log.warning("the output of the main before is not all in place", job=job)
-        was_main = before is not None and before[1][0] == members[0] and before[0] + 1 == counter
-        if self.limit_bytes and not was_main:
-            await self._begin_take_over(job, counter, members, before)
-
-    async def _begin_take_over(
-        self, job: JobId, counter: int, members: Sequence[NodeId], before: LastWorld | None
-    ) -> None:
-        try:
-            sign = await asyncio.to_thread(Coming, self._output_folder(job))
-        except OSError as error:  # it is brought all the same, if late
-            log.warning("the script can't wait for output", job=job, reason=str(error))
-            return
-        self._tasks.start(self._take_over(job, counter, members, before, sign))
+        if making is not None:
+            self._tasks.start(self._take_over(job, counter, members, before, making))
 
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):
@@ -225,10 +219,15 @@ class OutputKeeper:
         counter: int,
         members: Sequence[NodeId],
         before: LastWorld | None,
-        sign: Coming,
+        making: asyncio.Future[Coming],
     ) -> None:
         """This node is main from world ``counter`` on: have here what is known of the files of who
         was main before. Its script waits for that. ``before``: what it was in itself."""
+        try:
+            sign = await making
+        except OSError as error:  # so the script would not wait
+            log.warning("output not taken over", job=job, reason=str(error))
+            return
         main = None
         try:
             told = await self._outputs.last_world(job, counter)

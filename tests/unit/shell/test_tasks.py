@@ -28,6 +28,7 @@ from elasticd.shell.control.jobsfolder import JobsFolder
 from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.network import accepting, minder
+from elasticd.shell.network.bonjourwatch import BonjourWatch
 from elasticd.shell.storage import scrub
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.scrub import Scrubber
@@ -52,6 +53,7 @@ WAITED_FOR = {
     "control/inventory.py: verify": "is waited for",
     "control/noticedesk.py: rounds": "a group, which is waited for",
     "control/server.py: _serve": "its end ends who reads from it",
+    "network/mdns.py: find": "a thread waits for it",
     "storage/outputkeeper.py: _put": "is waited for",
     "storage/outputkeeper.py: _to_its_end": "is waited for",
     "storage/spreading.py: spread": "is waited for",
@@ -229,6 +231,15 @@ async def in_listening_later(home: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
     await acceptor.stop()
 
 
+async def in_bonjour(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
+    planted, tasks = Planted(), Tasks("looking for others by Bonjour")
+    unused: Any = None
+    watch = BonjourWatch(planted, unused, unused, unused)
+    tasks.keep("looking for others by Bonjour", watch.rounds)
+    yield planted
+    await tasks.cancel()
+
+
 async def in_forgetting(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
     async def gone(*what: Any) -> bool:
         return True
@@ -255,6 +266,7 @@ PLANTS: dict[str, Plant] = {
     "judging the connections of peers": in_minder,
     "accepting connections": in_accepting,
     "listening at addresses that come later": in_listening_later,
+    "looking for others by Bonjour": in_bonjour,
 }
 
 
