@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-from mlx.utils import tree_flatten, tree_map, tree_unflatten
+from mlx.utils import tree_flatten, tree_unflatten
 
 CHECKPOINTS, COMING = Path("ckpt"), "coming.safetensors"
 BATCH = 64
@@ -36,16 +36,20 @@ def loss_fn(model: nn.Module, points: mx.array, labels: mx.array) -> mx.array:
 
 def load(state: Any, world: mx.distributed.Group) -> tuple[Any, int]:
     """The state and step of rank 0's newest checkpoint, for all ranks; without one, as it is."""
-    step = 0
+    step, saved = 0, dict[str, mx.array]()
     if world.rank() == 0 and (found := sorted(CHECKPOINTS.glob("*.safetensors"))):
-        saved: Any = mx.load(str(found[-1]))
-        state, step = tree_unflatten(list(saved.items())), int(found[-1].stem)
+        loaded: Any = mx.load(str(found[-1]))
+        step, saved = int(found[-1].stem), loaded
 
     def of_rank_0(array: mx.array) -> mx.array:
         mine = array if world.rank() == 0 else mx.zeros_like(array)
-        return mx.distributed.all_sum(mine, stream=mx.cpu)
+        told = mx.distributed.all_sum(mine, stream=mx.cpu)
+        mx.eval(told)  # ranks have to sum the same at the same time, one array after another
+        return told
 
-    return tree_map(of_rank_0, state), int(of_rank_0(mx.array(step)).item())  # type: ignore[arg-type]
+    arrays: Any = tree_flatten(state)
+    told = [(name, of_rank_0(saved.get(name, array))) for name, array in sorted(arrays)]
+    return tree_unflatten(told), int(of_rank_0(mx.array(step)).item())  # type: ignore[arg-type]
 
 
 def save(state: Any, step: int) -> None:

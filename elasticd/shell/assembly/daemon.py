@@ -132,6 +132,7 @@ class Daemon:
         folder_of, runs = self._children.files.output_folder, self._children.runs
         self._keeper = OutputKeeper(outputs, folder_of, runs, settings.copied_bytes)
         self._states.archives.prepare = self._keeper.prepare
+        outputs.follow = self._keeper.follow
         leftovers = self._children.adopt(self._server.adopt())
         self._sweeping = Sweeping(self._states, self._children.runs)
         stored = self._sweeping.begin()

@@ -63,7 +63,6 @@ class OutputKeeper:
         self._tasks = Tasks("copying a job's output")
         self._fetching: dict[JobId, asyncio.Task[None]] = {}
         """Copies of main's folder that are on their way."""
-        outputs.follow = self.follow
         self._asked: dict[JobId, int] = {}
         """When each job's script here asked last for copies, of what others were told."""
         self._entered: dict[JobId, LastWorld] = {}

@@ -103,6 +103,7 @@ class Node:
         self.keeper = OutputKeeper(
             self.outputs, self.files.output_folder, lambda job: self.runs, LIMIT
         )
+        self.outputs.follow = self.keeper.follow
 
     def write(self, **files: str) -> None:
         self.output.mkdir(parents=True, exist_ok=True)
