@@ -68,13 +68,19 @@ def announced(
     return Announcement(name, cluster_id[:_CLUSTER_LETTERS], makes_members, hosts, port)
 
 
+def is_name(text: str) -> bool:
+    """Whether a daemon announces itself under such a name. Others make no sense, and some can't
+    even be asked for."""
+    return _NAME.fullmatch(text) is not None
+
+
 def read(
     name: str, text: Mapping[bytes, bytes | None], hosts: Iterable[str], port: int | None
 ) -> Announcement | None:
     """What was announced under ``name``. None: it makes no sense."""
     cluster = (text.get(b"cluster") or b"").decode("ascii", "replace")
     usable = tuple(dict.fromkeys(filter(_is_reachable, hosts)))[:MOST_HOSTS]
-    if not _NAME.fullmatch(name) or not _CLUSTER.fullmatch(cluster) or not usable:
+    if not is_name(name) or not _CLUSTER.fullmatch(cluster) or not usable:
         return None
     if port is None or not 1 <= port <= 65535:
         return None

@@ -103,7 +103,8 @@ class Mdns:
 
 @dataclass(slots=True)
 class AnnouncedNames:
-    """Of daemons that announce themselves, :data:`MOST_ASKED` at most, the first to be heard."""
+    """Of daemons that announce themselves, :data:`MOST_ASKED` at most, the first to be heard.
+    Anybody announces anything: what is no daemon's name is not among them."""
 
     browser: ServiceBrowser | None = None
     _known: set[str] = field(default_factory=set)
@@ -111,9 +112,10 @@ class AnnouncedNames:
 
     def heard(self, name: str, **_: object) -> None:
         """In the browser's thread."""
+        said = name.removesuffix(f".{SERVICE}")
         with self._lock:
-            if len(self._known) < MOST_ASKED:
-                self._known.add(name.removesuffix(f".{SERVICE}"))
+            if bonjour.is_name(said) and len(self._known) < MOST_ASKED:
+                self._known.add(said)
 
     def so_far(self) -> set[str]:
         with self._lock:

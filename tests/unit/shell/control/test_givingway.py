@@ -66,6 +66,6 @@ def test_it_ends_where_nobody_waits_for_it(tmp_path: Path) -> None:
 def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
     with (
         all_end(tmp_path),
-        pytest.raises(OperationError, match="hangs: it said nothing for 0"),
+        pytest.raises(OperationError, match="hangs: it has not ended in 0"),
     ):
         asyncio.run(tried_aside(HANGS, os.environ, tmp_path, 0.2, str))

@@ -57,7 +57,7 @@ def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ownneeds, "PYTHON_SECONDS", 0.2)
     python = program(tmp_path / "python", "sleep 1000 & wait")
     facts = read(tmp_path, JobNeeds("lm", python=python))
-    assert "hangs: it said nothing for 0.2 s" in facts.error
+    assert "hangs: it has not ended in 0.2 s" in facts.error
 
 
 def test_variables_that_the_daemon_has_to_have(tmp_path: Path) -> None:

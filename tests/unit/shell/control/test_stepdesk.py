@@ -162,7 +162,7 @@ def test_a_script_that_makes_no_step(tmp_path: Path, step: str, error: str) -> N
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stepdesk, "RUN_SECONDS", 0.2)
     found = Desk(tmp_path, "import time; time.sleep(1000)").told()
-    assert found is not None and "hangs: it said nothing for 0.2 s" in found.error
+    assert found is not None and "hangs: it has not ended in 0.2 s" in found.error
 
 
 def test_where_a_job_trains_nothing_is_run(tmp_path: Path) -> None:

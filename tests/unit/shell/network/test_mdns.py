@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.process  # it opens ports, and has threads
 LOOPBACK = ("127.0.0.1",)
 CLUSTER = secrets.token_hex(32)
 SECONDS = 20.0
+TYPE = [b"_elasticd", b"_tcp", b"local"]
 
 
 def daemon(host: str, *, makes: bool = False, cluster: str = CLUSTER) -> Announcement:
@@ -34,6 +37,18 @@ def end() -> Iterator[Callable[[], Mdns]]:
             return stack.enter_context(closing(Mdns.on(LOOPBACK)))
 
         yield opened
+
+
+def announce_by_hand(labels: Sequence[bytes]) -> None:
+    """That a daemon has such a name: one answer with one pointer, as its bytes travel."""
+    owner, name = (b"".join(bytes([len(e)]) + e for e in each) + b"\0" for each in (TYPE, labels))
+    record = struct.pack("!HHIH", 12, 1, 4500, len(name)) + name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        loopback = socket.inet_aton(LOOPBACK[0])
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, loopback)
+        sender.sendto(
+            struct.pack("!6H", 0, 0x8400, 0, 1, 0, 0) + owner + record, ("224.0.0.251", 5353)
+        )
 
 
 def until(true: Callable[[], object]) -> None:
@@ -70,6 +85,29 @@ def test_the_node_that_makes_members_is_found_by_the_token(end: Callable[[], Mdn
     assert finding.issuers(CLUSTER, LOOPBACK, SECONDS, beside=all_beside) == ("10.0.0.3:7070",)
     assert finding.issuers(CLUSTER, LOOPBACK, 0.0) == (), "it is beside nobody here"
     assert finding.issuers(secrets.token_hex(32), LOOPBACK, 0.5, beside=all_beside) == ()
+
+
+NAMES_OF_NOBODY = (
+    [b"\xff" * 63, *TYPE],  # no text
+    [b"x" * 63],  # of another type
+    [b"y" * 63, b"y" * 63, b"z" * 60, *TYPE],
+    [b"\0\x1b[2J", *TYPE],
+    [b"a.b.c", *TYPE],
+    TYPE,
+    [],
+)
+
+
+def test_names_that_are_no_daemons_are_nobodys_trouble(end: Callable[[], Mdns]) -> None:
+    """Whoever announces them: who made the token is found all the same."""
+    there = daemon("10.0.0.3", makes=True)
+    end().announce(there)
+    listening = end()
+    names = listening.browse()
+    for each in (*NAMES_OF_NOBODY, [there.name.encode(), *TYPE]):
+        announce_by_hand(each)  # the last is heard after the others
+    until(lambda: there.name in names.so_far())
+    assert listening.find(names.so_far(), ask=True) == [there]
 
 
 def test_an_address_of_another_machine_is_none_to_listen_at() -> None:
