@@ -29,7 +29,7 @@ def test_what_has_ended_is_not_waited_for_because_of_what_it_has_started(tmp_pat
 
 def test_who_has_closed_its_pipes_is_waited_for(tmp_path: Path) -> None:
     code = "import os, sys; os.close(1); os.close(2); open('done', 'w').close(); os._exit(3)"
-    with pytest.raises(OperationError, match="ended with status 3$"):
+    with pytest.raises(OperationError, match=r"ended with status 3$"):
         run(code, tmp_path)
     assert (tmp_path / "done").exists()
 
@@ -49,5 +49,5 @@ def test_who_prints_without_end_takes_no_memory(tmp_path: Path, fd: int) -> None
 
 def test_the_last_that_it_says_of_its_failure_is_told(tmp_path: Path) -> None:
     code = "import os; os.write(2, b'x' * (1 << 20) + b'\\nthe cause\\n'); os._exit(1)"
-    with pytest.raises(OperationError, match="ended with status 1: the cause$"):
+    with pytest.raises(OperationError, match=r"ended with status 1: the cause$"):
         run(code, tmp_path)
