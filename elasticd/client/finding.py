@@ -36,7 +36,7 @@ def issuers(
     hosts: Sequence[str],
     seconds: float = FIND_SECONDS,
     opened: Callable[[Sequence[str]], BonjourEar] = Mdns.on,
-    beside: Callable[[Sequence[str]], Sequence[str]] = interfaces.beside,
+    beside: Callable[[Sequence[str], Sequence[str]], Sequence[str]] = interfaces.beside,
 ) -> tuple[str, ...]:
     """The addresses of whoever says that it makes members of the cluster: nothing but a hint.
 
@@ -53,7 +53,7 @@ def issuers(
         while True:
             found = listening.find(names.so_far(), ask=True)
             meant = [each for each in found if each.makes_members and each.is_of(cluster_id)]
-            near = set(beside([host for each in meant for host in each.hosts]))
+            near = set(beside([host for each in meant for host in each.hosts], hosts))
             every = (f"{host}:{each.port}" for each in meant for host in each.hosts if host in near)
             if addresses := tuple(dict.fromkeys(every)):
                 return addresses

@@ -28,6 +28,7 @@ from elasticd.train.wanted import WARM_STEPS, TrialWish
 MOST_STEPS = 30
 """Of a trial that count: more make its median no better."""
 _TAIL_BYTES = 4000
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -47,20 +48,23 @@ class TrialRunner:
     def run(self, setting: Setting) -> Trial:
         """Raises OperationError: this machine lacks a variable that the job wants."""
         self.count += 1
-        home = self.folder / str(self.count)
+        home, log = self.folder / str(self.count), self.folder / f"{self.count}.log"
         archive.unpack(self.packed.data, home)
         job = home / self.path.name
         if not job.exists():  # the job's own file may not be among what is shipped
             shutil.copyfile(self.path, job)
         try:
-            with _process(self._started(setting, job), home) as (process, lines):
+            with _process(self._started(setting, job, log)) as (process, lines):
                 seen = _TrialWatch(setting, self.seconds)
                 self._watch(process, lines, seen)
-                return seen.trial(process, _tail(home))
+                return seen.trial(process, _tail(log))
         finally:
             shutil.rmtree(home, ignore_errors=True)
+            log.unlink(missing_ok=True)
 
-    def _started(self, setting: Setting, job: Path) -> Callable[[int], subprocess.Popen[bytes]]:
+    def _started(
+        self, setting: Setting, job: Path, log: Path
+    ) -> Callable[[int], subprocess.Popen[bytes]]:
         own = (f"batch.micro={setting.micro}",)
         named, home = self.spec.job, job.parent
         variables = environment.of_trainer(os.environ, "", named, named.pass_env)
@@ -70,14 +74,14 @@ class TrialRunner:
                 fd, str(job), (*self.overrides, *own), setting.relief, setting.store_every
             )
             command = [named.python or sys.executable, "-m", "elasticd.train.trial"]
-            with (home / ".trial.log").open("wb") as log:
+            with log.open("wb") as printed:
                 return subprocess.Popen(
                     [*command, json.dumps(asdict(wanted))],
                     cwd=home,
                     env=variables,
                     stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
+                    stdout=printed,
+                    stderr=printed,
                     pass_fds=(fd,),
                     start_new_session=True,  # all that it starts ends with it
                 )
@@ -85,15 +89,21 @@ class TrialRunner:
         return start
 
     def _watch(self, process: subprocess.Popen[bytes], lines: int, seen: _TrialWatch) -> None:
-        """Until it has shown enough, or has ended, or never comes to a step."""
+        """Until it has shown enough, or has ended, or never comes to a step. What it has started
+        may have the other end of ``lines``, and is not waited for."""
         patience = time.monotonic() + self.spec.recovery.user_code_seconds
         data = b""
         while not seen.enough and time.monotonic() < patience:
-            if not select.select([lines], [], [], 0.5)[0]:
+            ended = process.poll() is not None  # what it has told is all there from now on
+            if not select.select([lines], [], [], 0.0 if ended else _LOOK_SECONDS)[0]:
+                if ended:
+                    return
                 continue
             if not (more := os.read(lines, 65536)):
-                process.wait()
-                return
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, patience - time.monotonic()))
+                    return
+                break
             *whole, data = (data + more).split(b"\n")
             for line in whole:
                 seen.take(json.loads(line))
@@ -173,7 +183,7 @@ class _TrialWatch:
 
 @contextlib.contextmanager
 def _process(
-    start: Callable[[int], subprocess.Popen[bytes]], home: Path
+    start: Callable[[int], subprocess.Popen[bytes]],
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """The process, and where its lines come. Nothing of it is left."""
     lines, fd = os.pipe()
@@ -185,14 +195,15 @@ def _process(
         try:
             yield process, lines
         finally:
-            with contextlib.suppress(ProcessLookupError):
+            # macOS answers EPERM for a group whose members have all ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     finally:
         os.close(lines)
 
 
-def _tail(home: Path) -> str:
-    with (home / ".trial.log").open("rb") as log:
-        log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return log.read().decode(errors="replace")
+def _tail(log: Path) -> str:
+    with log.open("rb") as printed:
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return printed.read().decode(errors="replace")

@@ -125,7 +125,7 @@ class TrustedMembers:
             away = sorted(known.difference(peers.connected(), [self._me]))
             return [member.name_of(node) for node in away]
 
-        return BonjourWatch(own, missing, peers.may_be_at, Mdns.on)
+        return BonjourWatch(own, missing, peers.hint_at, Mdns.on)
 
     async def close(self) -> None:
         await self._tasks.cancel()

@@ -34,16 +34,16 @@ class BonjourWatch:
     Attributes:
         own: what this daemon says now; None: nothing, as no other machine reaches it.
         missing: the names of members that are not connected.
-        dial: tries addresses.
+        dial: tries addresses, which nobody vouches for.
         opened: this machine's end, on the networks of some of its addresses.
-        beside: those of some hosts that are on a network of this machine.
+        beside: those of some hosts that are on the network of one of this machine's addresses.
     """
 
     own: Callable[[], Announcement | None]
     missing: Callable[[], Collection[str]]
     dial: Callable[[Iterable[str]], None]
     opened: Callable[[Sequence[str]], Bonjour]
-    beside: Callable[[Iterable[str]], Iterable[str]] = interfaces.beside
+    beside: Callable[[Iterable[str], Collection[str]], Iterable[str]] = interfaces.beside
     clock: Callable[[], float] = time.monotonic
     _complain: Complaints = field(default_factory=lambda: Complaints("bonjour"))
     _open: Bonjour | None = None
@@ -79,11 +79,11 @@ class BonjourWatch:
             await self._close()
             if said is not None:
                 await self._begin(said)
-        if self._open is None or not (missing := frozenset(self.missing())):
+        if self._open is None or said is None or not (missing := frozenset(self.missing())):
             return
         ask = self._is_due(missing)
         found = await asyncio.to_thread(self._open.find, missing, ask=ask)
-        self._dial(found)
+        self._dial(found, said)
 
     async def _begin(self, said: Announcement) -> None:
         self._open = await asyncio.to_thread(self.opened, said.hosts)
@@ -106,9 +106,10 @@ class BonjourWatch:
         self._ask_at, self._pause = now + self._pause, min(2 * self._pause, LONGEST_SECONDS)
         return True
 
-    def _dial(self, found: Sequence[Announcement]) -> None:
-        """Those that are beside this machine: nobody has it dial others."""
-        near = set(self.beside(host for each in found for host in each.hosts))
+    def _dial(self, found: Sequence[Announcement], said: Announcement) -> None:
+        """Those on the networks to which this machine says where it is: nobody has it dial
+        others."""
+        near = set(self.beside([host for each in found for host in each.hosts], said.hosts))
         now = self.clock()
         self._hints = {a: at for a, at in self._hints.items() if now - at < FORGET_SECONDS}
         for each in found:

@@ -37,6 +37,8 @@ MAX_ADDRESSES = 1024
 LAST_WORDS_SECONDS = 0.05
 REDIAL_SECONDS = 0.05
 SLOWEST_REDIAL_SECONDS = 1.0
+SLOWEST_HINT_SECONDS = 10.0
+"""Where nobody but a stranger says that a daemon is, until one has answered there."""
 REFUSED_SECONDS = 5.0
 """Pause before an address is tried again that answered as another cluster or version."""
 BETWEEN_SECONDS = 0.01
@@ -67,6 +69,8 @@ class Dial:
 
     address: str
     learned: bool
+    hinted: bool = False
+    """No member says that a daemon is there, and none has answered yet."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     anew: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when another connection is to take the place of the one that there is."""
@@ -85,14 +89,19 @@ class Dial:
         Args:
             advertised: whether a connected node says that it is at an address.
         """
-        slower = tenacity.wait_exponential(
-            multiplier=REDIAL_SECONDS, max=SLOWEST_REDIAL_SECONDS
-        ) + tenacity.wait_random(0, REDIAL_SECONDS)
+
+        def slower(slowest: float) -> tenacity.wait.wait_base:
+            growing = tenacity.wait_exponential(multiplier=REDIAL_SECONDS, max=slowest)
+            return growing + tenacity.wait_random(0, REDIAL_SECONDS)
+
+        known, hinted = slower(SLOWEST_REDIAL_SECONDS), slower(SLOWEST_HINT_SECONDS)
 
         def wait(state: tenacity.RetryCallState) -> float:
             outcome = state.outcome
             refused = outcome is not None and isinstance(outcome.exception(), Refused)
-            return REFUSED_SECONDS if refused else slower(state)
+            if self.hinted:
+                return SLOWEST_HINT_SECONDS if refused else hinted(state)
+            return REFUSED_SECONDS if refused else known(state)
 
         def is_forgotten(state: tenacity.RetryCallState) -> bool:
             late = tenacity.stop_after_delay(FORGET_SECONDS)(state)
@@ -125,9 +134,20 @@ class Dialler:
             return
         if (known := self.dials.get(address)) is not None:
             known.learned = known.learned and learned
+            known.hinted = False
             known.wake.set()
-        elif len(self.dials) < MAX_ADDRESSES:
-            dial = self.dials[address] = Dial(address, learned)
+        else:
+            self._begin(Dial(address, learned))
+
+    def hint(self, address: str) -> None:
+        """Dial where a stranger says that a daemon is, ever less often. Saying it again hastens
+        nothing."""
+        if not self.gate.is_own(address) and address not in self.dials:
+            self._begin(Dial(address, learned=True, hinted=True))
+
+    def _begin(self, dial: Dial) -> None:
+        if len(self.dials) < MAX_ADDRESSES:
+            self.dials[dial.address] = dial
             dial.task = self.tasks.start(self._keep_dialled(dial))
 
     def may_forget(self, address: str) -> None:
@@ -213,7 +233,9 @@ class Dialler:
             reader, writer = await transfer.connect(address, self.gate.credentials)
             self.gate.wall.passed(address)
             try:
-                return Answered(await self._greeted(reader, writer, shown), reader, writer)
+                answered = Answered(await self._greeted(reader, writer, shown), reader, writer)
+                dial.hinted = False
+                return answered
             except BaseException:
                 writer.transport.abort()
                 raise

@@ -11,7 +11,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -173,14 +173,15 @@ def hosts() -> tuple[str, ...]:
     return usable(addresses(), this_hardware())
 
 
-def beside(hosts: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``hosts`` that are on a network of this machine, which it reaches without a router.
-    They are IPv4 addresses."""
+def beside(hosts: Iterable[str], addresses: Collection[str]) -> tuple[str, ...]:
+    """Those of ``hosts`` that are on the network of one of these addresses of this machine, which
+    it reaches without a router. They are IPv4 addresses. Other networks of it, such as those of
+    containers and tunnels, don't count."""
     own = [
         ipaddress.IPv4Network(f"{each.address}/{each.netmask}", strict=False)
         for found in psutil.net_if_addrs().values()
         for each in found
-        if each.family == socket.AF_INET and each.netmask
+        if each.family == socket.AF_INET and each.netmask and each.address in addresses
     ]
     return tuple(
         host for host in hosts if any(ipaddress.IPv4Address(host) in network for network in own)

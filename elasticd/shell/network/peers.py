@@ -85,6 +85,11 @@ class Peers:
         for address in addresses:
             self._dialler.dial(address, learned=True)
 
+    def hint_at(self, addresses: Iterable[str]) -> None:
+        """As :meth:`may_be_at`, where nobody vouches for what was said: less often."""
+        for address in addresses:
+            self._dialler.hint(address)
+
     def may_forget(self, addresses: Iterable[str]) -> None:
         """Look there no more for other daemons once none has answered for a while."""
         for address in addresses:

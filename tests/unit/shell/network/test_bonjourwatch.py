@@ -71,7 +71,8 @@ class Daemon:
         asyncio.run(self.watch.look())
 
 
-def _beside(hosts: Iterable[str]) -> list[str]:
+def _beside(hosts: Iterable[str], addresses: Collection[str]) -> list[str]:
+    assert tuple(addresses) == ("10.0.0.1",), "those that it announces"
     return [host for host in hosts if host.startswith("10.")]
 
 

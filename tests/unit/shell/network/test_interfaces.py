@@ -116,7 +116,10 @@ def test_this_machine() -> None:
     assert "127.0.0.1" not in interfaces.hosts()
 
 
-def test_only_hosts_on_a_network_of_this_machine_are_beside_it() -> None:
-    own = interfaces.addresses()
-    hosts = [host for found in own.values() for host in found]
-    assert interfaces.beside([*hosts, "198.51.100.77", "127.3.4.5"]) == (*hosts, "127.3.4.5")
+def test_only_hosts_on_a_network_of_some_addresses_are_beside_this_machine() -> None:
+    """Neither those of other machines' addresses are, nor those of its other networks."""
+    own = [host for found in interfaces.addresses().values() for host in found]
+    others = ("198.51.100.77", "127.3.4.5")
+    assert interfaces.beside([*own, *others], own) == (*own, "127.3.4.5")
+    assert interfaces.beside(["127.3.4.5"], ["127.0.0.1"]) == ("127.3.4.5",)
+    assert interfaces.beside(others, [*interfaces.hosts(), "198.51.100.1"]) == ()

@@ -73,7 +73,7 @@ def test_who_announces_itself_is_found_by_its_name(end: Callable[[], Mdns]) -> N
 def test_the_node_that_makes_members_is_found_by_the_token(end: Callable[[], Mdns]) -> None:
     """Neither another member is, nor another cluster's."""
 
-    def all_beside(hosts: Sequence[str]) -> Sequence[str]:
+    def all_beside(hosts: Sequence[str], own: Sequence[str]) -> Sequence[str]:
         return hosts
 
     for said in (
@@ -87,7 +87,7 @@ def test_the_node_that_makes_members_is_found_by_the_token(end: Callable[[], Mdn
     assert finding.issuers(secrets.token_hex(32), LOOPBACK, 0.5, beside=all_beside) == ()
 
 
-NAMES_OF_NOBODY = (
+NAMES_OF_NOBODY: tuple[list[bytes], ...] = (
     [b"\xff" * 63, *TYPE],  # no text
     [b"x" * 63],  # of another type
     [b"y" * 63, b"y" * 63, b"z" * 60, *TYPE],

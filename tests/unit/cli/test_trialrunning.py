@@ -1,0 +1,65 @@
+"""One trial of ``optimize``: when it is seen that its process has ended, or does nothing more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli import submit
+from elasticd.cli.trials.measured import Setting, Trial
+from elasticd.cli.trials.running import TrialRunner
+
+pytestmark = pytest.mark.process
+
+SETTINGS = """
+[job]
+name = "odd"
+entrypoint = "train.py"
+python = "{python}"
+[batch]
+global = 16
+micro = 8
+[train]
+steps = 100
+[recovery]
+user_code_seconds = {patience}
+"""
+
+
+def tried(folder: Path, does: str, patience: float = 3600.0) -> Trial:
+    """What comes of a process that does that."""
+    python, job, trials = folder / "python", folder / "job", folder / "trials"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    for each in (job, trials):
+        each.mkdir()
+    (job / "train.py").touch()
+    path = job / "job.toml"
+    path.write_text(SETTINGS.format(python=python, patience=patience))
+    spec, packed = submit.prepare(path, [])
+    runner = TrialRunner(path, spec, packed, [], trials, 1.0, lambda text: None)
+    found = runner.run(Setting(8))
+    assert list(trials.iterdir()) == []
+    return found
+
+
+@pytest.mark.timeout(60)
+def test_what_it_has_started_is_not_waited_for(tmp_path: Path) -> None:
+    """A worker that reads data, say, and has all that is open in the process."""
+    found = tried(tmp_path, "sleep 3000 &\necho the cause >&2\nexit 4")
+    assert found.failed == "it ended with status 4: the cause"
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_tells_nothing_any_more_is_given_up(tmp_path: Path) -> None:
+    """It has closed all that was open."""
+    closing = "import os, time; os.closerange(3, 1000); time.sleep(3000)"
+    found = tried(tmp_path, f"exec {sys.executable} -c '{closing}'", patience=2.0)
+    assert "it came to no further step than 0" in found.failed
+
+
+def test_a_script_that_empties_its_folder_is_told_of_all_the_same(tmp_path: Path) -> None:
+    found = tried(tmp_path, "echo the cause >&2\nrm -rf ./* ./.[a-z]*\nexit 4")
+    assert found.failed == "it ended with status 4: the cause"
