@@ -185,7 +185,8 @@ def _process(
         try:
             yield process, lines
         finally:
-            with contextlib.suppress(ProcessLookupError):
+            # macOS answers EPERM for a group whose members have all ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     finally:

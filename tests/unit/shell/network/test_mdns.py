@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -70,6 +73,41 @@ def test_the_node_that_makes_members_is_found_by_the_token(end: Callable[[], Mdn
     assert finding.issuers(CLUSTER, LOOPBACK, SECONDS, beside=all_beside) == ("10.0.0.3:7070",)
     assert finding.issuers(CLUSTER, LOOPBACK, 0.0) == (), "it is beside nobody here"
     assert finding.issuers(secrets.token_hex(32), LOOPBACK, 0.5, beside=all_beside) == ()
+
+
+def refusing(number: int) -> Callable[[str], None]:
+    def knock(host: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return knock
+
+
+@pytest.mark.parametrize(
+    ("system", "number", "said"),
+    [
+        ("darwin", errno.EHOSTUNREACH, "Privacy & Security > Local Network"),
+        ("darwin", errno.EPERM, f"nothing goes out to 224.0.0.251: {os.strerror(errno.EPERM)}$"),
+        ("linux", errno.EHOSTUNREACH, f"{os.strerror(errno.EHOSTUNREACH)}$"),
+    ],
+)
+def test_a_machine_that_lets_nothing_out_is_told(system: str, number: int, said: str) -> None:
+    """zeroconf would say nothing of it, and the log that the daemon is announced."""
+    threads = threading.active_count()
+    with pytest.raises(OSError, match=said):
+        Mdns.on(LOOPBACK, refusing(number), system)
+    assert threading.active_count() == threads
+
+
+def test_one_network_that_lets_something_out_is_enough() -> None:
+    knocked: list[str] = []
+
+    def knock(host: str) -> None:
+        knocked.append(host)
+        if len(knocked) == 1:
+            raise OSError(errno.ENETUNREACH, "")
+
+    Mdns.on(LOOPBACK * 2, knock).close()
+    assert len(knocked) == 2
 
 
 def test_an_address_of_another_machine_is_none_to_listen_at() -> None:
