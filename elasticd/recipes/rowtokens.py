@@ -88,8 +88,10 @@ def identity(config: MlxLm) -> str:
 
     digest, folder = blake3.blake3(), Path(config.model)
     for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if "/." in f"/{name}":
+            continue  # what a Mac or the hub notes there, and tokenizers don't read
         if path.is_file() and path.suffix not in _WEIGHTS:
-            name = path.relative_to(folder).as_posix()
             digest.update(f"\0{name}\0".encode() + blake3.blake3(path.read_bytes()).digest())
     for package in ("mlx-lm", "transformers", "tokenizers", "jinja2", "elasticd"):
         try:

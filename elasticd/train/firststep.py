@@ -68,7 +68,7 @@ def main(spec_file: Path, result: Path) -> None:
     spec = replace(JobSpec.from_dict(json.loads(spec_file.read_bytes())), track=None)
     folder = Path.cwd()
     HOST.prepare(FirstStepSeat(spec, folder, result))
-    relief.begin()
+    relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
     code = run_job(spec, folder)
     sys.stderr.flush()

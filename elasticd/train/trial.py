@@ -87,7 +87,7 @@ def main() -> None:
     limit, _ = node_limit(None)
     seat.say(limit=limit)
     HOST.prepare(seat)
-    relief.begin()
+    relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
     code = run_job(spec, path.parent)
     sys.stdout.flush()

@@ -64,6 +64,29 @@ def test_kills_change_no_bit_of_the_adapters(kind: str, cluster: Cluster, tmp_pa
             assert not _stored(shard) - {"lora_a", "lora_b", "optimizer"}, shard
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["mlx-lm", "dpo"])
+def test_neither_does_a_lost_reducer_or_the_death_of_all_trainers(
+    kind: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    given = (tinylm.JOB, tinylm.completions)
+    if kind == "dpo":
+        given = (tinylm.DPO_JOB, tinylm.preferences)
+    job_file = tinylm.write_job(tmp_path / "tune", LORA, *given)
+    job = cluster.client.submit(*prepare(job_file, ["world.max=3"]))
+    cluster.wait_step(job, 6)
+    assert cluster.kill_reducer(job, 1) is not None
+    cluster.wait_whole(job, 14)
+    cluster.kill_trainers(job)
+    ended = cluster.wait_end(job)
+    assert ended["exact"] and ended["recoveries"] >= 2
+    cluster.command("outputs", job, "--out", tmp_path / "out")
+    undisturbed = _alone(job_file)
+    for name in WRITTEN:
+        assert (tmp_path / "out" / name).read_bytes() == (undisturbed / name).read_bytes(), name
+
+
 def _stored(shard: Path) -> set[str]:
     """Of what a shard has anything: adapters, the optimizer, or other parameters by name."""
     import mlx.core as mx

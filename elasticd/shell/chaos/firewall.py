@@ -98,14 +98,20 @@ class Guards:
         """Once the cut has ended."""
         guard = self._running.pop(cut, None)
         if guard is not None and guard.poll() is None:
-            os.killpg(guard.pid, signal.SIGKILL)
+            _kill_group(guard.pid)
         if guard is not None:
             guard.wait()
             return
         for process in psutil.process_iter():  # an earlier daemon's
-            with contextlib.suppress(psutil.Error, ProcessLookupError):
+            with contextlib.suppress(psutil.Error):
                 if process.cmdline()[:2] == _SHELL and cut in process.cmdline()[2]:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    _kill_group(process.pid)
+
+
+def _kill_group(leader: int) -> None:
+    # It may just have ended; macOS answers EPERM for a group whose members all have.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 class Iptables:

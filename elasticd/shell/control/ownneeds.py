@@ -9,6 +9,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +180,7 @@ def _folder(folder: Path, until: float) -> PathFacts:
         size = file.stat().st_size
         if count < MAX_FILES:
             size, ends = _ends(file)
-            name = os.fsencode(file.relative_to(folder))
+            name = os.fsencode(_composed(str(file.relative_to(folder))))
             digest.update(b"%d %d %s\0" % (len(name), size, name) + ends)
             if count < NAMED_FILES:
                 by_file[shown(os.fsdecode(name))] = hashlib.blake2b(ends, digest_size=8).hexdigest()
@@ -191,15 +192,24 @@ def _folder(folder: Path, until: float) -> PathFacts:
 def _files(folder: Path) -> Iterator[Path]:
     """In the order of their names, but none that begins with a dot: a Mac writes such."""
 
+    def in_order(names: list[str]) -> list[str]:
+        return sorted((each for each in names if not each.startswith(".")), key=_composed)
+
     def refuse(error: OSError) -> None:
         raise error
 
     for above, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        for name in sorted(each for each in names if not each.startswith(".")):
+        folders[:] = in_order(folders)
+        for name in in_order(names):
             file = Path(above, name)
             if file.is_file():
                 yield file
+
+
+def _composed(name: str) -> str:
+    """The same however letters with accents are written: a Mac's own programs write "é" as two
+    letters, and copies by rsync as one."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _ends(file: Path) -> tuple[int, bytes]:

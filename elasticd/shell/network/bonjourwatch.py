@@ -36,6 +36,7 @@ class BonjourWatch:
         missing: the names of members that are not connected.
         dial: tries addresses, which nobody vouches for.
         opened: this machine's end, on the networks of some of its addresses.
+        here: those of some hosts that this machine has now.
         beside: those of some hosts that are on the network of one of this machine's addresses.
     """
 
@@ -43,11 +44,14 @@ class BonjourWatch:
     missing: Callable[[], Collection[str]]
     dial: Callable[[Iterable[str]], None]
     opened: Callable[[Sequence[str]], Bonjour]
+    here: Callable[[Iterable[str]], tuple[str, ...]] = interfaces.here
     beside: Callable[[Iterable[str], Collection[str]], Iterable[str]] = interfaces.beside
     clock: Callable[[], float] = time.monotonic
     _complain: Complaints = field(default_factory=lambda: Complaints("bonjour"))
     _open: Bonjour | None = None
     _said: Announcement | None = None
+    _here: tuple[str, ...] = ()
+    """On whose networks it was said."""
     _asked_for: frozenset[str] = frozenset()
     _ask_at: float = 0.0
     _pause: float = LOOK_SECONDS
@@ -75,24 +79,27 @@ class BonjourWatch:
             OSError: the network takes nothing.
         """
         said = self.own()
-        if said != self._said:
+        here = () if said is None else await asyncio.to_thread(self.here, said.hosts)
+        # An address that comes, late or back, is of a network on which nothing is heard yet.
+        if (said, here) != (self._said, self._here):
             await self._close()
             if said is not None:
-                await self._begin(said)
+                await self._begin(said, here)
         if self._open is None or said is None or not (missing := frozenset(self.missing())):
             return
         ask = self._is_due(missing)
         found = await asyncio.to_thread(self._open.find, missing, ask=ask)
         self._dial(found, said)
 
-    async def _begin(self, said: Announcement) -> None:
+    async def _begin(self, said: Announcement, here: tuple[str, ...]) -> None:
         self._open = await asyncio.to_thread(self.opened, said.hosts)
         await asyncio.to_thread(self._open.announce, said)
-        self._said = said
+        self._said, self._here = said, here
         log.info("announced by Bonjour", addresses=said.addresses)
 
     async def _close(self) -> None:
-        self._said, opened, self._open = None, self._open, None
+        self._said, self._here = None, ()
+        opened, self._open = self._open, None
         if opened is not None:
             await asyncio.to_thread(opened.close)
 

@@ -121,6 +121,12 @@ def addresses() -> dict[str, tuple[str, ...]]:
     }
 
 
+def here(hosts: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``hosts`` that this machine has now."""
+    own = {host for found in addresses().values() for host in found}
+    return tuple(host for host in hosts if host in own)
+
+
 def usable(found: Addresses, hardware: Hardware) -> tuple[str, ...]:
     """The addresses by which other machines may reach this one, best first: those that somebody has
     given it before those that it has given itself (169.254.…), and of each the fastest

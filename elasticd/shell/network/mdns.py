@@ -7,16 +7,19 @@ What it remembers is bounded by the package (10,000 records).
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import logging
 import socket
+import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elasticd.shell.network import bonjour, interfaces
 from elasticd.shell.network.bonjour import SERVICE, Announcement
+from elasticd.shell.network.wall import LET_OUT
 
 if TYPE_CHECKING:
     from zeroconf import ServiceBrowser, Zeroconf
@@ -26,10 +29,39 @@ MOST_ASKED = 64
 """Of so many daemons it is asked at once where they are."""
 _ASK_MILLISECONDS = 500
 _ANSWER_SECONDS = 5.0
+_GROUP = ("224.0.0.251", 5353)
+_ASKS_NOTHING = bytes(12)
+"""A message's head alone."""
 
 
 def is_installed() -> bool:
     return importlib.util.find_spec(PACKAGE) is not None
+
+
+def knock(host: str) -> None:
+    """Send something to all who hear Bonjour on the network of this machine's address ``host``.
+
+    Raises:
+        OSError: the system lets nothing out.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+        end.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(host))
+        end.sendto(_ASKS_NOTHING, _GROUP)
+
+
+def _require_way_out(hosts: Sequence[str], knocks: Callable[[str], None], system: str) -> None:
+    """zeroconf itself says nothing of what doesn't leave."""
+    refused = OSError()
+    for host in hosts:
+        try:
+            knocks(host)
+        except OSError as error:
+            refused = error
+        else:
+            return
+    walled = system == "darwin" and refused.errno == errno.EHOSTUNREACH
+    cure = f": {LET_OUT}" if walled else ""
+    raise OSError(f"nothing goes out to {_GROUP[0]}: {refused.strerror}{cure}")
 
 
 @dataclass(slots=True)
@@ -39,17 +71,22 @@ class Mdns:
     _zeroconf: Zeroconf
 
     @classmethod
-    def on(cls, hosts: Sequence[str]) -> Mdns:
+    def on(
+        cls,
+        hosts: Sequence[str],
+        knocks: Callable[[str], None] = knock,
+        system: str = sys.platform,
+    ) -> Mdns:
         """Listen on the networks of those of these addresses that the machine has. Loads the
         package, which takes 0.05 s.
 
         Raises:
-            OSError: it has none of them, or there is no multicast.
+            OSError: it has none of them, or multicast leaves by none.
         """
-        own = {host for found in interfaces.addresses().values() for host in found}
-        there = [host for host in hosts if host in own]  # of others zeroconf would leak a socket
+        there = list(interfaces.here(hosts))  # of others zeroconf would leak a socket
         if not there:
             raise OSError(f"this machine has no address of {', '.join(hosts) or 'its own'}")
+        _require_way_out(there, knocks, system)
         logging.getLogger(PACKAGE).setLevel(logging.CRITICAL)  # strangers fill no log
         from zeroconf import Error, IPVersion, Zeroconf
 

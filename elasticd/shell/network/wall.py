@@ -20,11 +20,11 @@ from elasticd.settings.config import split_address
 
 AT_ONCE_SECONDS = 0.1
 """Nobody who is asked over a cable, and is off, is given up so soon."""
-CURE = (
-    "this Mac lets nothing out to it, though it is in its own network: allow elasticd in System"
-    " Settings > Privacy & Security > Local Network, or run it as a service ('sudo elasticctl"
-    " service install'), which needs no permission; or see to its firewall"
+LET_OUT = (
+    "allow elasticd in System Settings > Privacy & Security > Local Network, or run it as a service"
+    " ('sudo elasticctl service install'), which needs no permission; or see to its firewall"
 )
+CURE = f"this Mac lets nothing out to it, though it is in its own network: {LET_OUT}"
 
 
 def own_networks() -> list[ipaddress.IPv4Network]:

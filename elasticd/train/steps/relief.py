@@ -101,6 +101,8 @@ def begin(
     total_bytes: int | None = None,
     trainers: Callable[[], int] | None = None,
     working_set_bytes: int | None = None,
+    *,
+    aside: bool = False,
 ) -> None:
     """Before the script runs: a spare keeps nearly nothing, a trainer in a world its share of this
     machine's memory. Only Metal's cache is as large as the machine; others are left as they are.
@@ -111,12 +113,17 @@ def begin(
         total_bytes: of the machine's memory.
         trainers: counts those of the machine that are at work.
         working_set_bytes: what Metal recommends.
+        aside: this is no trainer, and gives way to them: while one is at work it keeps nothing
+            resident, as the trainers have the whole working set, and memory that is resident in
+            both is memory that macOS can't give to anybody else.
     """
     if mx.metal.is_available() if metal is None else metal:
         total = psutil.virtual_memory().total if total_bytes is None else total_bytes
-        parts = max(1, (trainers or trainers_at_work)())
+        others = (trainers or trainers_at_work)()
+        parts = max(1, others + aside)
         _CACHE.wait(int(total) // _CACHES // parts)
-        _WIRED.wait((_working_set() if working_set_bytes is None else working_set_bytes) // parts)
+        resident = _working_set() if working_set_bytes is None else working_set_bytes
+        _WIRED.wait(0 if aside and others else resident // parts)
 
 
 class Seen(Protocol):

@@ -65,6 +65,21 @@ def test_they_are_made_once_and_are_the_same(
     assert counting.asked == made and len(list(cache.iterdir())) == 1
 
 
+def test_what_a_mac_writes_into_the_folder_changes_nothing(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    config = Dpo(model=str(folder))
+    before = identity(config)
+    (folder / ".DS_Store").write_bytes(b"where its window was")
+    (folder / ".cache" / "huggingface").mkdir(parents=True)
+    (folder / ".cache" / "huggingface" / "x.metadata").write_text("when it was fetched")
+    assert identity(config) == before
+    (folder / "tokenizer_notes.json").write_text("{}")
+    assert identity(config) != before
+
+
 def test_pairs(cache: Path, tmp_path: Path, tokenizer: Any, model_folder: Path) -> None:
     config = Dpo(model=str(model_folder))
     file = tinylm.write_rows(tmp_path / "train.jsonl", [PAIR] * 2)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import unicodedata
 from math import inf
 from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
 
@@ -17,6 +19,9 @@ from elasticd.shell.control.ownneeds import OwnNeeds, path_facts
 
 def read(home: Path, needs: JobNeeds) -> NeedsMet:
     return OwnNeeds(home, os.environ).read(needs)
+
+
+Form = Literal["NFC", "NFD"]
 
 
 def program(path: Path, script: str) -> str:
@@ -107,6 +112,18 @@ def test_paths_are_alike_if_names_sizes_and_ends_are(tmp_path: Path) -> None:
     assert path_facts(one / "b.bin", inf).kind == "file"
     assert path_facts(one / "none", inf) == path_facts(one / "b.bin" / "x", inf) == PathFacts()
     assert path_facts(Path("/dev/null"), inf) == PathFacts("other")
+
+
+def test_paths_are_alike_however_a_name_is_written(tmp_path: Path) -> None:
+    """Neither the names nor their order depend on whether "é" is one letter or two."""
+    form: Form
+    for form in get_args(Form):
+        for name in ("f.txt", "é.txt", "über/é.txt", "v/x.txt"):
+            file = tmp_path / form / unicodedata.normalize(form, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name)
+    one, other = (path_facts(tmp_path / form, inf) for form in get_args(Form))
+    assert one == other and one.files == 4 and "über/é.txt" in one.by_file
 
 
 def test_what_takes_too_long_is_said(tmp_path: Path) -> None:

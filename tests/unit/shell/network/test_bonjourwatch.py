@@ -58,14 +58,19 @@ class Daemon:
         self.missing: list[str] = []
         self.dialled: list[list[str]] = []
         self.now = 100.0
+        self.gone: set[str] = set()
+        """Addresses that its machine lacks."""
         self.net = FakeBonjour()
         self.watch = BonjourWatch(
             lambda: self.own, lambda: self.missing, self._dial, self.net.opened,
-            beside=_beside, clock=lambda: self.now,
+            here=self._here, beside=_beside, clock=lambda: self.now,
         )  # fmt: skip
 
     def _dial(self, addresses: Iterable[str]) -> None:
         self.dialled.append(list(addresses))
+
+    def _here(self, hosts: Iterable[str]) -> tuple[str, ...]:
+        return tuple(host for host in hosts if host not in self.gone)
 
     def look(self) -> None:
         asyncio.run(self.watch.look())
@@ -87,6 +92,20 @@ def test_it_says_where_it_is_and_again_when_that_changes() -> None:
     daemon.own = None  # others reach it no more
     daemon.look()
     assert daemon.net.closed == 2 and len(daemon.net.said) == 2
+
+
+def test_a_network_that_comes_late_or_back_is_listened_on() -> None:
+    """A Mac takes addresses away with a link: what has listened there hears no more."""
+    daemon = Daemon()
+    daemon.own = announcement("me", "10.0.0.1", "10.1.0.1")
+    daemon.gone = {"10.1.0.1"}
+    daemon.look()
+    for gone, opened in ((set[str](), 2), ({"10.1.0.1"}, 3), (set[str](), 4)):
+        daemon.gone = gone
+        daemon.look()
+        daemon.look()
+        assert len(daemon.net.on) == len(daemon.net.said) == opened
+        assert daemon.net.closed == opened - 1
 
 
 def test_who_is_missing_is_dialled_where_it_says() -> None:

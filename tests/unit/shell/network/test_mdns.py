@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -108,6 +111,41 @@ def test_names_that_are_no_daemons_are_nobodys_trouble(end: Callable[[], Mdns]) 
         announce_by_hand(each)  # the last is heard after the others
     until(lambda: there.name in names.so_far())
     assert listening.find(names.so_far(), ask=True) == [there]
+
+
+def refusing(number: int) -> Callable[[str], None]:
+    def knock(host: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return knock
+
+
+@pytest.mark.parametrize(
+    ("system", "number", "said"),
+    [
+        ("darwin", errno.EHOSTUNREACH, "Privacy & Security > Local Network"),
+        ("darwin", errno.EPERM, f"nothing goes out to 224.0.0.251: {os.strerror(errno.EPERM)}$"),
+        ("linux", errno.EHOSTUNREACH, f"{os.strerror(errno.EHOSTUNREACH)}$"),
+    ],
+)
+def test_a_machine_that_lets_nothing_out_is_told(system: str, number: int, said: str) -> None:
+    """zeroconf would say nothing of it, and the log that the daemon is announced."""
+    threads = threading.active_count()
+    with pytest.raises(OSError, match=said):
+        Mdns.on(LOOPBACK, refusing(number), system)
+    assert threading.active_count() == threads
+
+
+def test_one_network_that_lets_something_out_is_enough() -> None:
+    knocked: list[str] = []
+
+    def knock(host: str) -> None:
+        knocked.append(host)
+        if len(knocked) == 1:
+            raise OSError(errno.ENETUNREACH, "")
+
+    Mdns.on(LOOPBACK * 2, knock).close()
+    assert len(knocked) == 2
 
 
 def test_an_address_of_another_machine_is_none_to_listen_at() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import mlx.core as mx
 import psutil
@@ -51,6 +52,24 @@ def test_a_trainer_at_work_keeps_its_share_resident(
     for given_up in (0, 0, 1, 2, 0):
         level.apply(given_up)
         assert wired.bytes == (0 if given_up else share)
+
+
+@pytest.mark.parametrize(("trainers", "share"), [(0, 48 * GIB), (1, 0), (3, 0)])
+def test_what_is_tried_beside_trainers_keeps_nothing_resident(
+    wired: Wired, trainers: int, share: int
+) -> None:
+    begin(True, 64 * GIB, lambda: trainers, working_set_bytes=48 * GIB, aside=True)
+    TrainerRelief(Net()).apply(0)
+    assert wired.bytes == share
+    cache = mx.set_cache_limit(0)
+    assert cache == 32 * GIB // (trainers + 1)
+
+
+def test_only_a_trainer_of_a_daemon_takes_a_trainers_share() -> None:
+    train = Path(relief.__file__).parents[1]
+    sources = {path.relative_to(train).as_posix(): path.read_text() for path in train.rglob("*.py")}
+    assert [name for name, text in sources.items() if "relief.begin()" in text] == ["link/host.py"]
+    assert sum("relief.begin(aside=True)" in text for text in sources.values()) == 2
 
 
 def test_what_the_script_keeps_resident_itself_counts(wired: Wired) -> None:
