@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +18,13 @@ import psutil
 import pytest
 
 from elasticd.cli.submit import prepare
+from elasticd.settings import config
+from elasticd.settings.notify import NotifyRules
 from elasticd.shell.children.environment import OF_ITS_PYTHON, PASSED_ON
 from elasticd.shell.children.ownvariables import FILE_NAME
 from tests.integration.cluster import ENDED, Cluster, everything
 from tests.integration.otheraccount import NAME, as_other, need_root, tried
+from tests.integration.whatisshown import shown
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +37,7 @@ OF_THE_FILE = "planted-in-the-file-Cq9z"
 UNASKED = "planted-unasked-Dd4m"
 OF_THE_JOB = "planted-in-the-job-Eg8t"
 REFUSED = "planted-and-refused-Fr6y"
+OF_THE_HOOK = "planted-in-the-hook-Gt3v"
 NUMBER = "4071358269"
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": OF_THE_SHELL, "MLX_HOSTFILE": OF_THE_SHELL, "ASKED": ASKED_OF_IT,
@@ -74,6 +79,14 @@ micro = 4
 steps = 12
 [checkpoint]
 every_steps = 4
+[track]
+tensorboard = true
+"""
+TELLER = """
+import os, sys
+with open(sys.argv[1], "a") as file:
+    print(sys.stdin.read(), dict(os.environ), file=file)
+print(sys.argv[2])
 """
 
 
@@ -110,6 +123,9 @@ def cluster(open_folder: Path, kernels: Path) -> Iterator[Cluster]:
         path.parent.mkdir(mode=0o755)
         path.write_text(f"FROM_FILE={OF_THE_FILE}\nNEVER={UNASKED}\n")
         path.chmod(0o600)
+        hook = (sys.executable, "-c", TELLER, str(made.home / "told"), OF_THE_HOOK)
+        made.configure(node, notify=NotifyRules(job_finished=hook))
+        (made.home / node / config.FILE_NAME).chmod(0o600)
     with made:
         for node in made.nodes:  # laid there for the daemon, which makes its own so
             (made.home / node / "cache").chmod(0o700)
@@ -182,6 +198,8 @@ def test_secrets_stay_where_they_were_planted(cluster: Cluster, open_folder: Pat
     for name in ("status", "events", "logs"):
         tell(f"{name} JOB", name, job)
     tell("checkpoints", "checkpoints", "list", job)
+    told |= shown(cluster, job, open_folder / "shown")
+    _a_hook_learns_nothing_else(cluster, told)
     home = cluster.home / "node-0"
     tell("doctor", "doctor", "--home", home)
     tell("service", "service", "install", "--dry-run", "--home", home)
@@ -191,7 +209,8 @@ def test_secrets_stay_where_they_were_planted(cluster: Cluster, open_folder: Pat
     tell("list", "cluster", "list", "--home", home)
     for path in [*cluster.home.glob("*/daemon.log*"), *cluster.home.glob("*/logs/reducer.log")]:
         told[str(path)] = path.read_text()
-    assert len([name for name in told if "daemon.log" in name]) == NODES
+    # Those of the homes, and what the bundle has of them.
+    assert len([name for name in told if "daemon.log" in name]) == 2 * NODES
     _told_nothing(told, [*_all_planted(), *keys_of(cluster.home)])
     del told["token"]
     _told_nothing(told, [token, token[-20:-4]])
@@ -202,7 +221,35 @@ def test_secrets_stay_where_they_were_planted(cluster: Cluster, open_folder: Pat
 
 
 def _all_planted() -> list[str]:
-    return [OF_THE_SHELL, ASKED_OF_IT, OF_THE_FILE, UNASKED, OF_THE_JOB, REFUSED, NUMBER]
+    ours = [OF_THE_SHELL, ASKED_OF_IT, OF_THE_FILE, UNASKED, OF_THE_JOB, REFUSED, NUMBER]
+    return [*ours, OF_THE_HOOK]
+
+
+def _a_hook_learns_nothing_else(cluster: Cluster, told: dict[str, str]) -> None:
+    """What a command of [notify] is told, in its input and its environment; and a [notify] that
+    is refused."""
+    by_hook = cluster.home / "told"
+    cluster.wait_for("it is told", lambda: len(cluster.kinds(None, "notified")) == 2)
+    told["the command of [notify]"] = by_hook.read_text()
+    assert "ELASTICD_TEXT" in told["the command of [notify]"]
+    by_hook.unlink()
+    wrong = cluster.home / "node-1" / config.FILE_NAME
+    text = wrong.read_text()
+    wrong.write_text(f"{text}\nparked = '{REFUSED}'\n")
+    assert "[notify]" in text
+
+    def refused() -> bool:
+        nodes = json.loads(cluster.command("notify", "--json"))["nodes"]
+        return bool(nodes[1]["settings_refused"])
+
+    cluster.wait_for("the file is refused", refused)
+    for name in ("notify", "status", "events"):
+        done = cluster.run(name, "--json")
+        told[f"{name} of a file that is refused"] = done.stdout + done.stderr
+    told["notify of it"] = cluster.command("notify")
+    assert "notify.parked" in told["notify of it"]
+    wrong.write_text(text)
+    cluster.wait_for("it is taken again", lambda: not refused())
 
 
 def _told_nothing(told: dict[str, str], secrets: list[str]) -> None:
