@@ -214,17 +214,22 @@ def _write(path: Path, micro: int) -> None:
         text = with_keys(path.read_bytes().decode(), {key: micro})
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {key} = {micro} can't be written there: {error}") from None
-    beside = path.with_name(f".{path.name}.new")
+    file = path.resolve()  # a link stays one
     try:
-        beside.write_bytes(text.encode())
-        shutil.copymode(path, beside)
-        if load(beside).batch.micro != micro:
-            raise UsageError(f"{path}: write {key} = {micro} by hand")
-        beside.replace(path)
+        # Of a name that nobody else has, or knows before.
+        fd, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        beside = Path(name)
+        try:
+            with open(fd, "wb") as made:
+                made.write(text.encode())
+            shutil.copymode(file, beside)
+            if load(beside).batch.micro != micro:
+                raise UsageError(f"{path}: write {key} = {micro} by hand")
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; write {key} = {micro} by hand") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _told(
