@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,18 +100,17 @@ def _join(
     return JoinedHome(joined.member, joined.issuer, aside)
 
 
-def _found(settings: NodeConfig, taken: Token) -> tuple[str, ...]:
+def _found(settings: NodeConfig, taken: Token) -> Iterator[str]:
     """Where the Mac is that made the token, if Bonjour says."""
     from elasticd.client import finding
 
     if not settings.discovery or not mdns.is_installed():
-        return ()
+        return
     warn("none of the token's addresses answers; looking for that Mac by Bonjour")
     try:
-        return finding.issuers(taken.pin, ownaddresses.hosts())
+        yield from finding.issuers(taken.pin, ownaddresses.hosts())
     except OSError as error:
         warn(f"Bonjour: {error}")
-        return ()
 
 
 def _member_already(home: Path, taken: Token, node: NodeId) -> MemberPapers:

@@ -214,17 +214,28 @@ def _write(path: Path, micro: int) -> None:
         text = with_keys(path.read_bytes().decode(), {key: micro})
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {key} = {micro} can't be written there: {error}") from None
-    beside = path.with_name(f".{path.name}.new")
+    file = path.resolve()  # a link stays one
     try:
-        beside.write_bytes(text.encode())
-        shutil.copymode(path, beside)
-        if load(beside).batch.micro != micro:
-            raise UsageError(f"{path}: write {key} = {micro} by hand")
-        beside.replace(path)
+        with _beside(path, text) as tried:  # where its entrypoint is
+            if load(tried).batch.micro != micro:
+                raise UsageError(f"{path}: write {key} = {micro} by hand")
+        with _beside(file, text) as made:
+            shutil.copymode(file, made)
+            made.replace(file)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; write {key} = {micro} by hand") from None
+
+
+@contextlib.contextmanager
+def _beside(path: Path, text: str) -> Iterator[Path]:
+    """A file with that text, of a name that nobody else has, or knows before."""
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(fd, "wb") as made:
+            made.write(text.encode())
+        yield Path(name)
     finally:
-        beside.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
 
 
 def _told(

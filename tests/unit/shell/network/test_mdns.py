@@ -85,9 +85,11 @@ def test_the_node_that_makes_members_is_found_by_the_token(end: Callable[[], Mdn
         daemon("10.0.0.3", makes=True),
     ):
         end().announce(said)
-    assert finding.issuers(CLUSTER, LOOPBACK, SECONDS, beside=all_beside) == ("10.0.0.3:7070",)
-    assert finding.issuers(CLUSTER, LOOPBACK, 0.0) == (), "it is beside nobody here"
-    assert finding.issuers(secrets.token_hex(32), LOOPBACK, 0.5, beside=all_beside) == ()
+    found = finding.issuers(CLUSTER, LOOPBACK, SECONDS, beside=all_beside)
+    assert next(found) == "10.0.0.3:7070"
+    found.close()
+    assert not list(finding.issuers(CLUSTER, LOOPBACK, 0.0)), "it is beside nobody here"
+    assert not list(finding.issuers(secrets.token_hex(32), LOOPBACK, 0.5, beside=all_beside))
 
 
 NAMES_OF_NOBODY: tuple[list[bytes], ...] = (
