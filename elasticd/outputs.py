@@ -18,7 +18,7 @@ from typing import Annotated
 
 from elasticd.disknames import DiskNames, folded
 from elasticd.errors import OperationError, ProtocolError
-from elasticd.settings.rules import one_line
+from elasticd.settings.rules import encodable, one_line
 from elasticd.types import NodeId, Within
 
 OWN_FOLDER = ".elasticd"
@@ -144,7 +144,7 @@ def _found(name: str, status: os.stat_result, managed: bool) -> OutputFile:
 
 def shown(name: str) -> str:
     """A name as it can be written in any frame, on one line."""
-    text = one_line(name.encode(errors="backslashreplace").decode())
+    text = one_line(encodable(name))
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 

@@ -251,7 +251,7 @@ def shown_values(job: Mapping[str, Any]) -> str:
     told = named.items() if isinstance(named, Mapping) else ()
     found = [(name, v.get("value")) for name, v in told if isinstance(v, Mapping)]
     known = [(name, float(v)) for name, v in found if isinstance(v, int | float)]
-    return ", ".join(f"{screen.clean(str(name))} {shown(value)}" for name, value in known)
+    return ", ".join(f"{one_line(str(name))} {shown(value)}" for name, value in known)
 
 
 def _of_steps(job: Mapping[str, Any]) -> list[tuple[str, object]]:

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticd.data.tokens import Tokens
+from elasticd.data.tokens import Tokens, as_tokens
 from elasticd.errors import UsageError
 from elasticd.train.steps.sampling import Permutation
 
@@ -84,7 +84,7 @@ class PackedRows:
         tokens, numbers = (np.zeros(self._length, np.int32) for _ in range(2))
         begin = 0
         for number, row in enumerate(self._together[sample], start=1):
-            found = np.asarray(self._rows[row], np.int32)
+            found = as_tokens(self._rows[row], f"packed(): {_name(self._rows, row)} has")
             end = begin + len(found)
             tokens[begin:end], numbers[begin:end] = found, number
             begin = end

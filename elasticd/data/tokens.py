@@ -197,15 +197,25 @@ def _make(
 
 
 def _numbers(rows: Any, function: Callable[[Any], Any], row: int) -> Tokens:
-    made = np.asarray(applied(function, rows[row], lambda: _name(rows, row)))
+    made = applied(function, rows[row], lambda: _name(rows, row))
+    return as_tokens(made, f"cached(): of {_name(rows, row)} come")
+
+
+def as_tokens(given: Any, of: str) -> Tokens:
+    """``given`` as tokens.
+
+    Raises:
+        UsageError: it would be other numbers then. It begins with ``of``.
+    """
+    made = np.asarray(given)
     if made.size == 0:
         made = made.astype(np.int32)
     limits = np.iinfo(np.int32)
     fits = made.ndim == 1 and made.dtype.kind in "iu"
     if not fits or (made.size and not limits.min <= made.min() <= made.max() <= limits.max):
         raise UsageError(
-            f"cached(): of {_name(rows, row)} come {made.dtype}{list(made.shape)}, which are no"
-            " tokens: whole numbers of 32 bits in a line"
+            f"{of} {made.dtype}{list(made.shape)}, which are no tokens: whole numbers of 32 bits"
+            " in a line"
         )
     return np.ascontiguousarray(made, "<i4")
 

@@ -172,8 +172,8 @@ def _disk(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator[P
     stored = state * (needs.keep + 1) * min(needs.replicas, holders) // holders
     # Its files are there packed and unpacked, and each process works in a clone.
     wanted = 3 * needs.archive_bytes + stored
-    value = f"{_gib(wanted)} of {_gib(facts.free_bytes)} free"
-    value += "" if state else ", without checkpoints, whose size is not known"
+    value = f"it needs {_gib(wanted)}, {_gib(facts.free_bytes)} are free"
+    value += "" if state else "; checkpoints, whose size is not known, come on top"
     cure = (
         "Free space on the disk of its home ('elasticctl disk' there says what takes it), or lower"
         " [checkpoint] keep or replicas in job.toml"

@@ -186,6 +186,12 @@ def one_line(text: str) -> str:
     )
 
 
+def encodable(text: str) -> str:
+    """``text`` as it can be written in any frame: half a character, as a file's name may have in
+    Python, is escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _below(part: str, check: Rule, value: object) -> object:
     try:
         return check(value)

@@ -19,6 +19,7 @@ from mlx.nn.utils import value_and_grad
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import OperationError, UsageError
+from elasticd.settings.rules import encodable
 from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.base import Base
@@ -224,8 +225,8 @@ class Run:
 
     def log(self, **values: float) -> None:
         """Show figures beside the loss, once the loop's body is over, and tell them where
-        ``[track]`` of job.toml says so. The first 32 names are shown, of at most 64 letters; texts
-        are not."""
+        ``[track]`` of job.toml says so. The first 32 names are shown, of at most 64 letters. What
+        is no number is not: that is said on stderr, but for texts."""
         self._runner.logs.log(values)
 
     def track(self, name: str, thing: Any, *, per_rank: bool = False) -> None:
@@ -264,7 +265,7 @@ class Run:
         """
         if not isinstance(reason, str):
             raise UsageError(f"run.stop() takes a reason in words, not {type(reason).__name__}")
-        self._runner.ending.want(reason[:_REASON_LETTERS] or "run.stop()")
+        self._runner.ending.want(encodable(reason)[:_REASON_LETTERS] or "run.stop()")
 
     def on_main(self, fn: Callable[[], T]) -> T:
         """Call ``fn()`` on main, and return what it returns on every rank: None, numbers, texts,

@@ -21,6 +21,7 @@ from elasticd.cli.plainjobs import in_words, is_plain
 from elasticd.cli.screen import Line, clean
 from elasticd.cli.tables import STATE_STYLES, Table, fitted, fold, shown
 from elasticd.core.words.limits import in_short
+from elasticd.settings.rules import one_line
 
 MONITORED_NODES = Table(
     ("node", "state", "link", "chip", "memory", "version"),
@@ -186,7 +187,7 @@ def sparkline(
     values = [value for _, value in points if math.isfinite(value)]
     if len(values) < 2:
         return ""
-    first, last = f"{clean(name)} {values[0]:.4g} ", f" {values[-1]:.4g}"
+    first, last = f"{one_line(name)} {values[0]:.4g} ", f" {values[-1]:.4g}"
     room = max(8, width - len(first) - len(last))
     size = -(-len(values) // room)
     means = [sum(part) / len(part) for part in _chunks(values, size)]

@@ -16,7 +16,6 @@ from elasticd.cli.reports.chronicle import Chronicle, Reader
 from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.fields import maps, number
 from elasticd.cli.reports.losses import LEAST_POINTS, LoggedCurve, curve, thinned
-from elasticd.cli.screen import clean
 from elasticd.client.client import Client
 from elasticd.core.jobs.losses import Loss
 from elasticd.core.words.requests import ListCheckpoints, OpenOutputs, ReadEvents, ShowStatus
@@ -56,7 +55,7 @@ def gather(client: Client, job: JobId, now: float) -> JobFacts:
     plain = is_plain(found[0])  # what was kept of one are the losses of rounds, which are none
     kept = KeptCurves() if plain else kept_curves(client, str(job))
     curves = _kept("loss by step, as the daemon kept it", kept.losses)
-    named = [each for name, points in kept.named.items() for each in _kept(clean(name), points)]
+    named = [each for name, points in kept.named.items() for each in _kept(one_line(name), points)]
     try:
         curves += _curves(client, job, lacking)
     except (OperationError, NoDaemonError, ProtocolError, OSError) as error:

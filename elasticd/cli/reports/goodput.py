@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from elasticd.cli.reports.chronicle import Chronicle, StepMark
 
-_LEAST_SECONDS = 0.05
-"""Between two marks: a speed over less says nothing."""
+_LEAST_SECONDS = 2.0
+"""Between two marks: checkpoints are told up to a second late. A speed over less says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

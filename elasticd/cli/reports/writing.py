@@ -29,8 +29,10 @@ from elasticd.cli.reports.paper import (
     in_words,
 )
 from elasticd.cli.screen import clean
+from elasticd.cli.tables import shown
 from elasticd.counting import counted, lasting
-from elasticd.types import STEP_PARTS
+from elasticd.settings.rules import one_line
+from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED, STEP_PARTS
 
 MOST_ROWS = 500
 """Of a table; how many more there are is said."""
@@ -43,10 +45,11 @@ def paper(facts: JobFacts) -> Paper:
     steps is left out."""
     plain = is_plain(facts.job)
     curves = _charts(facts) if plain else _curves(facts)
+    named = tuple(_named(facts))
     chapters = [
         Chapter("State", _state(facts)),
         *([Chapter("Curves", tuple(curves))] if facts.curves or not plain else []),
-        *([Chapter("Values that the script told", tuple(_named(facts)))] if facts.named else []),
+        *([Chapter("Values that the script told", named)] if named else []),
         Chapter("Where the time went", tuple(_time(facts.course, plain=plain))),
         *([] if plain else [Chapter("What a step was made of", (_parts(facts),))]),
         Chapter("Faults and recoveries", tuple(_faults(facts, plain=plain))),
@@ -107,6 +110,24 @@ def _named(facts: JobFacts) -> Iterable[Block]:
     for each in facts.named:
         told = in_words(each.points, "step")
         yield Chart(each.name, "step", each.points, told, small=True)
+    drawn = {each.name for each in facts.named}
+    rows = [
+        (one_line(str(name)[:MOST_NAME_LETTERS]), shown(value), whole(last, "step"))
+        for name, last in _last_told(facts.job)
+        if isinstance(value := last.get("value"), int | float)
+    ]
+    if rows := [row for row in rows if row[0] not in drawn]:
+        yield Note(
+            "Of these no curve is drawn. It takes values at two steps, none of them nan, infinite"
+            " or beyond 1e15."
+        )
+        yield _sheet(("name", "last value", "step"), rows)
+
+
+def _last_told(job: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
+    values = job.get("values")
+    told = [*values.items()][: MOST_NAMED + 1] if isinstance(values, Mapping) else []
+    return [(name, last) for name, last in told if isinstance(last, Mapping)]
 
 
 def _curves(facts: JobFacts) -> Iterable[Block]:

@@ -182,8 +182,8 @@ def of_recomputing(runs: Sequence[Trial], again: Trial) -> str:
     if not again.seconds:
         return f"recomputation: its trial failed: {again.failed}"
     longer = again.median_seconds / median(t.median_seconds for t in runs) - 1
-    takes = f"{abs(longer):.0%} {'longer' if longer >= 0 else 'shorter'}"
-    if abs(longer) <= noise(runs):
+    takes = f"{longer:.0%} longer"
+    if longer <= noise(runs):  # computing more makes no step shorter, but by chance
         takes = f"about as long (runs of one setting differ by {noise(runs):.0%})"
     return (
         f"recomputation: arrays have {shown_bytes(again.peak_bytes)} at most in place of"

@@ -27,7 +27,7 @@ from elasticd.train.outputs.stepfile import Since, StepFile
 from elasticd.train.outputs.telling import Dialect, OfEarlier, OfToday, Told
 from elasticd.train.outputs.textfile import RunFile, checked_name
 from elasticd.train.steps.gathering import Gathering
-from elasticd.train.steps.named import numbers
+from elasticd.train.steps.named import GivenNumbers
 from elasticd.train.steps.standing import Standing
 from elasticd.train.steps.tracking import Tracking
 from elasticd.train.world import TrainerWorld
@@ -84,6 +84,7 @@ class RunLogs:
         """Of the world of the last step; 0: none was begun."""
         self._is_main = True
         self._tracking = Tracking(self._seat.spec, self.taking, self._seat.output_dir)
+        self._given = GivenNumbers()
         self._logged: dict[str, float] = {}
         """Since the last body."""
         every = self._seat.spec.checkpoint.every_steps
@@ -143,7 +144,7 @@ class RunLogs:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Figures of the step whose body is under way; texts are passed over."""
-        figures = numbers(values)
+        figures = self._given.of(values)
         with self._lock:
             self._logged |= figures
 

@@ -6,12 +6,50 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from elasticd.settings.rules import encodable
 from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED
 
 
-def numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """What was given to ``run.log``; texts are passed over."""
-    return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
+class GivenNumbers:
+    """What one process gives to ``run.log``, as numbers by names that can be told.
+
+    A figure that is none is no reason to end a job. It is passed over, and said once of each name;
+    a text is passed over in silence.
+    """
+
+    def __init__(self) -> None:
+        self._complained: set[str] = set()
+
+    def of(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Those of ``values`` that are numbers, one-element arrays too."""
+        found: dict[str, float] = {}
+        for given, value in values.items():
+            name = encodable(given)
+            if isinstance(value, str):
+                continue
+            if not name:
+                self._complain(name, "it has no name")
+            elif (number := _number(value)) is None:
+                self._complain(name, f"its {type(value).__name__} is no number that fits")
+            else:
+                found[name] = number
+        return found
+
+    def _complain(self, name: str, why: str) -> None:
+        if name not in self._complained and len(self._complained) < MOST_NAMED:
+            self._complained.add(name)
+            shown = name[:MOST_NAME_LETTERS]
+            print(f"elasticd: run.log: {shown!r} is not shown: {why}", file=sys.stderr)
+
+
+def _number(value: Any) -> float | None:
+    size = getattr(value, "size", 1)
+    try:
+        if isinstance(size, int) and size != 1:
+            return None
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 class NamedValues:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from elasticd.errors import UsageError
+from elasticd.settings.rules import encodable
 
 STEP = "step"
 """The argument of a loss that is given the step's number."""
@@ -59,7 +60,7 @@ def loss_of(given: Any, samples: int, weight: Any, metrics: Mapping[str, Any] | 
             "or elasticd.Weighted(mean, weight, metrics={'name': value}) where samples don't weigh "
             "the same or there is more to show"
         )
-    shown = {str(name): _scalar(f"metric {name!r}", value) for name, value in _items(metrics)}
+    shown = {_named(name): _scalar(f"metric {name!r}", value) for name, value in _items(metrics)}
     counted = weight is None
     heavy = _scalar("weight", samples if weight is None else weight)
     return GrainLoss(_scalar("loss", given), heavy, counted, shown)
@@ -97,6 +98,13 @@ def _behind_model(loss: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(loss).parameters.values())[1:]
     except (TypeError, ValueError):
         return []
+
+
+def _named(name: object) -> str:
+    text = str(name)
+    if encodable(text) != text:
+        raise UsageError(f"the name of metric {text!r} is no valid Unicode: encode it otherwise")
+    return text
 
 
 def _items(metrics: Any) -> list[tuple[Any, Any]]:

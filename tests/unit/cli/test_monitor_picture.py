@@ -110,6 +110,7 @@ def test_the_curve_of_losses() -> None:
     assert sparkline(losses, 80, blocks=False).isascii()
     assert sparkline(losses[:1], 80, blocks=True) == ""
     flat = [(n, 2.0) for n in range(1000)]
+    assert "\n" not in sparkline(flat, 60, blocks=True, name="a\nb")
     assert len(sparkline([*flat, (1001, float("nan"))], 60, blocks=True)) <= 60
 
 

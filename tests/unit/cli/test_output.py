@@ -128,8 +128,8 @@ def test_long_texts_of_a_job_are_folded_beside_their_names(
         '    "/home/somebody/train.py", line 12 in',
         "    a_function_with_a_long_name_that_sleeps_for_ever",
     ]
-    output.print_job({**job, "values": {"acc\x1b[2J": {"step": 9, "value": 0.93}}, "recent": []})
-    assert "values      acc\\x1b[2J 0.93" in capfd.readouterr().out
+    output.print_job({**job, "values": {"acc\x1b[2J\nb": {"step": 9, "value": 0.93}}, "recent": []})
+    assert "values      acc\\x1b[2J\\nb 0.93" in capfd.readouterr().out
     output.print_job({**job, "reason": "the script of node-1 " * 4, "recent": []})
     lines = capfd.readouterr().out.splitlines()
     at = lines.index("reason      the script of node-1 the script of node-1 the")

@@ -80,6 +80,22 @@ def test_what_daemons_kept_of_the_loss_and_of_steps(
     assert "What a step was made of" in text and "0.1234" in text and "0.3734" in text
 
 
+def test_what_the_script_told_is_there_though_no_curve_can_be_drawn(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    nan, late = float("nan"), {"step": 9, "value": 0.75}
+    job = answers["status"]["jobs"][0]
+    last = {"final": late, "a\nb": late, "none": {"step": 9, "value": nan}, "drawn": late}
+    status = {**answers["status"], "jobs": [{**job, "values": last}]}
+    curves = {"final": [[9, 0.75]], "none": [[8, nan], [9, nan]], "drawn": [[8, 0.5], [9, 0.75]]}
+    daemon(home, answers | {"status": status, "losses": {"losses": [], "values": curves}})
+    assert ctl("report", JOB, "--markdown", "--home", home)[0] == 0
+    text = (here / f"{JOB}.md").read_text()
+    assert "drawn: from 0.5 (step 8) to 0.75" in text and "| drawn |" not in text
+    assert "| final | 0.75 | 9 |" in text and "| none | nan | 9 |" in text
+    assert "| a\\\\nb | 0.75 | 9 |" in text
+
+
 def test_markdown_and_json(
     ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
 ) -> None:

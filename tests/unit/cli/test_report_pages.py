@@ -85,6 +85,14 @@ def test_speeds_are_between_steps_that_were_named() -> None:
     assert found == [(10, 30, 2.0), (43, 60, 30 / 17), (70, 100, 50 / 30)]
 
 
+def test_frequent_checkpoints_make_no_step_seem_fast_or_slow() -> None:
+    """Ten steps a second; of every second checkpoint the daemon hears a second late."""
+    events = [event(n + 0.95 * (n % 2), "checkpoint_committed", step=10 * n) for n in range(1, 40)]
+    events = [event(0, "world_formed", resume_step=0), *events]
+    rates = [rate for _, _, rate in speeds(read(events).marks)]
+    assert len(rates) > 10 and 6 < min(rates) <= max(rates) < 15
+
+
 def test_a_checkpoint_that_is_told_late_makes_no_step_seem_fast() -> None:
     events = [
         event(0, "world_formed", resume_step=0),
@@ -270,6 +278,7 @@ JOB = {
     "exact_reason": EVIL,
     "submitted_by": EVIL,
     "ranks": [{"rank": 0, "node": EVIL}, "no map"],
+    "values": {EVIL: {"step": 3, "value": 1.0}, "odd": {"step": EVIL, "value": EVIL}, 7: 8},
     "settings": {"job": {"name": EVIL, "args": [EVIL]}, EVIL: EVIL},
 }
 ROW = {"step": 5, "lineage": EVIL, "bytes": 5, "replicas": 1, "consistent": True, "created": T,

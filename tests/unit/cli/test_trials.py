@@ -104,6 +104,8 @@ def test_what_runs_differ_by_themselves_is_no_cost() -> None:
     assert noise(runs) == pytest.approx(0.2)
     again = Trial(Setting(4, recompute=True), (1.2,) * 3, 1 << 20)
     assert "about as long (runs of one setting differ by 20%)" in of_recomputing(runs, again)
+    lucky = Trial(Setting(4, recompute=True), (0.7,) * 3, 1 << 20)
+    assert "takes about as long (runs of one" in of_recomputing(runs, lucky), "it computes more"
     stores = Trial(Setting(4, store_every=2), (1.25,) * 4, stored=((1 << 20, 0.1),))
     assert "is less than runs of one setting differ" in of_storing(runs, stores, 10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -93,6 +94,25 @@ def test_of_cached_rows_lengths_are_known_unread(tmp_path: Path) -> None:
 def test_a_length_that_is_none(length: int) -> None:
     with pytest.raises(UsageError, match="packed\\(\\) takes a length"):
         data.packed([[1]], length)
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ([1.5, 2.0], "float64[2]"),
+        (np.array([1 << 40]), "int64[1]"),
+        ([1 << 31], "int64[1]"),
+        (np.ones((2, 2), np.int64), "int64[2, 2]"),
+        ("12", "<U2[]"),
+        (mx.array([0.5]), "float32[1]"),
+    ],
+)
+def test_what_would_become_other_tokens_is_refused_by_row(row: Any, what: str) -> None:
+    packed = data.packed([row], LENGTH)
+    with pytest.raises(UsageError) as caught:
+        packed[0]
+    assert str(caught.value).startswith(f"packed(): row 0 has {what}, which are no tokens")
+    assert data.packed([mx.array([5])], LENGTH)[0][0][0] == 5
 
 
 def test_a_row_that_is_too_long_is_named() -> None:

@@ -68,7 +68,7 @@ ODD: list[tuple[str, JobNeeds, dict[str, Any], str, str, str]] = [
     ("model", LORA, {"model_error": "not in the cache"}, "fail", "cache", "Put the model there"),
     ("model", EARLIER, {"memory_bytes": 1 << 30}, "fail", "that lm-1-aaaa stored", "Train less"),
     ("room", NEEDS, {"free_bytes": 1 << 20}, "fail", "whose size is not known", "elasticctl disk"),
-    ("room", NEEDS, {"free_bytes": 1 << 30}, "warn", "1.0 GiB free", "elasticctl disk"),
+    ("room", NEEDS, {"free_bytes": 1 << 30}, "warn", "1.0 GiB are free", "elasticctl disk"),
     ("data", NEEDS, {"paths": (GONE, FILE)}, "fail", "/data: not there", "Put the same"),
     ("data", NEEDS, {"paths": (OTHER, FILE)}, "fail", "not what most have", "Copy it there"),
     ("data", NEEDS, {"paths": (DATA, GONE)}, "fail", "job.env WHERE: not there", "Put the same"),
@@ -149,9 +149,9 @@ def test_of_full_fine_tuning_only_the_trained_layers_count() -> None:
 def test_checkpoints_take_their_share_of_each_disk() -> None:
     needs = replace(NEEDS, archive_bytes=0, state_bytes=30 << 30, keep=2, replicas=1)
     (found,) = at([*judged_job(needs, seen(WELL, WELL, WELL))], "room", "mac-0")
-    assert found.value == "30.0 GiB of 100.0 GiB free"
+    assert found.value == "it needs 30.0 GiB, 100.0 GiB are free"
     (alone,) = at([*judged_job(needs, seen(WELL))], "room", "mac-0")
-    assert alone.value == "90.0 GiB of 100.0 GiB free"
+    assert alone.value == "it needs 90.0 GiB, 100.0 GiB are free"
 
 
 def test_nodes_that_do_not_train_need_less() -> None:

@@ -404,6 +404,7 @@ class Seat(Quiet):
         self._call()
 
     def stop(self, point: Point, reason: str) -> None:
+        reason.encode()  # as it goes to a daemon
         world = self._present()
         self.cohort.asked[self.name] = point.step
         self.cohort.weigh_stops()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
+import numpy as np
 import pytest
 
 import elasticd
-from elasticd.train.steps.named import NamedValues
+from elasticd.errors import UsageError
+from elasticd.ipc.frames import encode
+from elasticd.train.steps.named import GivenNumbers, NamedValues
+from elasticd.train.steps.weighted import loss_of
 from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, spec
@@ -63,3 +70,62 @@ def test_a_value_belongs_to_the_step_of_its_body(tmp_path: Path, high: bool) -> 
     for result in made.run(list("ab")).values():
         assert result.error is None
         assert result.value == [(step, {"number": float(step)}) for step in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        3, 3.0, np.float32(3), np.int64(3), np.array(3), np.array([3.0]), np.longdouble(3),
+        mx.array(3), mx.array([3.0]), mx.array(3, mx.bfloat16), Fraction(3), Decimal(3),
+    ],
+)  # fmt: skip
+def test_whatever_is_one_number_is_shown(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = GivenNumbers().of({"x": value})
+    assert found == {"x": 3.0} and type(found["x"]) is float and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [1.0], {}, 1j, 10**400, np.ones(2), np.ones(0), mx.ones(2), mx.array(1j), object()],
+)
+def test_what_is_no_number_ends_no_job_and_is_said_once(
+    value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = GivenNumbers()
+    for _ in range(3):
+        assert given.of({"odd": value, "even": 2, "text": "x"}) == {"even": 2.0}
+    said = f"run.log: 'odd' is not shown: its {type(value).__name__} is no number that fits"
+    assert capsys.readouterr().err == f"elasticd: {said}\n"
+
+
+def test_complaints_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    given = GivenNumbers()
+    for n in range(1000):
+        given.of({f"{n}": None, "": 1.0})
+    said = capsys.readouterr().err
+    assert said.count("\n") == MOST_NAMED and "'' is not shown: it has no name" in said
+
+
+def test_any_text_of_a_script_can_be_told(tmp_path: Path) -> None:
+    """Half a character is in the name of a file that isn't UTF-8, as Python has it."""
+    half: Any = {"\udc80": 1.0}
+
+    def script(seat: Any) -> Any:
+        model, optimizer = nn.Linear(4, 3), optim.SGD(1e-2)
+        run = elasticd.Run(
+            model=model, optimizer=optimizer, loss=models.loss, data=models.samples()
+        )
+        for step in run:
+            run.log(**half)
+            if step.number == 2:
+                run.stop("no more of \udc80")
+        encode({"values": dict(seat.logged[-1][1])})
+        return seat.logged[-1]
+
+    made = Cohort(spec(train__steps=4), script, random.Random(1))
+    made.outputs = tmp_path
+    for result in made.run(list("ab")).values():
+        assert result.error is None
+        assert result.value == (2, {"\\udc80": 1.0})
+    with pytest.raises(UsageError, match=r"metric .* is no valid Unicode"):
+        loss_of(elasticd.Weighted(1.0, 1, metrics=half), 1, None, None)

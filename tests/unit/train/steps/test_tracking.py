@@ -12,7 +12,7 @@ import pytest
 
 from elasticd.errors import UsageError
 from elasticd.settings.track import TrackSettings
-from elasticd.train.steps.named import numbers
+from elasticd.train.steps.named import GivenNumbers
 from elasticd.train.steps.tracking import Tracking
 from tests.tfevents import scalars
 from tests.unit.core.leading.bench import spec_of
@@ -42,7 +42,7 @@ def test_numbers_of_all_kinds_are_told_and_texts_are_not(tmp_path: Path) -> None
     tracking = Tracking(SPEC, file.taking, file.path.parent)
     tracking.begin()
     given = {"array": mx.array(0.5), "numpy": np.float32(2.0), "whole": 3, "text": "x"}
-    tracking.body_ends(1, None, numbers(given), 2)
+    tracking.body_ends(1, None, GivenNumbers().of(given), 2)
     tracking.body_ends(2, 1.5, {}, 1)
     assert scalars(file.path) == {
         1: {"array": 0.5, "numpy": 2.0, "whole": 3.0, "elasticd/world_size": 2.0},
