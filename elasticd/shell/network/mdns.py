@@ -1,7 +1,9 @@
 """Bonjour by the package zeroconf, which comes with ``elasticd[discovery]``.
 
 It answers and asks in a thread of its own, so no packet of a stranger holds the daemon's loop up.
-What it remembers is bounded by the package (10,000 records).
+What it remembers is bounded by the package (10,000 records). Questions are to be answered to all:
+an answer to this machine alone comes to one of those who share the port, as macOS itself does
+(RFC 6762, section 15.1).
 """
 
 from __future__ import annotations
@@ -131,10 +133,12 @@ class Mdns:
 
     def browse(self) -> AnnouncedNames:
         """The names of all daemons that are announced, as they are heard. Ends with this."""
-        from zeroconf import ServiceBrowser
+        from zeroconf import DNSQuestionType, ServiceBrowser
 
         names = AnnouncedNames()
-        names.browser = ServiceBrowser(self._zeroconf, SERVICE, handlers=[names.heard])
+        names.browser = ServiceBrowser(
+            self._zeroconf, SERVICE, handlers=[names.heard], question_type=DNSQuestionType.QM
+        )
         return names
 
 
@@ -161,12 +165,15 @@ class AnnouncedNames:
 
 async def _find(zeroconf: Zeroconf, names: Sequence[str], ask: bool) -> list[Announcement]:
     """In its own loop."""
+    from zeroconf import DNSQuestionType
     from zeroconf.asyncio import AsyncServiceInfo
 
     infos = {name: AsyncServiceInfo(SERVICE, f"{name}.{SERVICE}") for name in names}
     unknown = [info for info in infos.values() if not info.load_from_cache(zeroconf)]
     if ask:
-        await asyncio.gather(*(info.async_request(zeroconf, _ASK_MILLISECONDS) for info in unknown))
+        kind = DNSQuestionType.QM
+        asked = (info.async_request(zeroconf, _ASK_MILLISECONDS, kind) for info in unknown)
+        await asyncio.gather(*asked)
     found = (
         bonjour.read(name, info.properties, info.parsed_addresses(), info.port)
         for name, info in infos.items()

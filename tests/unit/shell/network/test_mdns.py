@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from elasticd.client import finding
-from elasticd.shell.network.bonjour import Announcement
+from elasticd.shell.network.bonjour import SERVICE, Announcement
 from elasticd.shell.network.mdns import Mdns
 
 pytest.importorskip("zeroconf", reason="needs elasticd[discovery]")
@@ -113,6 +113,41 @@ def test_names_that_are_no_daemons_are_nobodys_trouble(end: Callable[[], Mdns]) 
         announce_by_hand(each)  # the last is heard after the others
     until(lambda: there.name in names.so_far())
     assert listening.find(names.so_far(), ask=True) == [there]
+
+
+@pytest.fixture
+def neighbour() -> Iterator[socket.socket]:
+    """Another program of this machine that shares the port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            end.setsockopt(socket.SOL_SOCKET, option, 1)
+        end.bind(("", 5353))
+        group = socket.inet_aton("224.0.0.251") + socket.inet_aton(LOOPBACK[0])
+        end.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        end.settimeout(SECONDS)
+        yield end
+
+
+def asked_about(neighbour: socket.socket, name: str) -> list[bool]:
+    """Of the first questions with ``name``, whether they are to be answered to who asks alone."""
+    from zeroconf._protocol.incoming import DNSIncoming
+
+    while True:
+        message = DNSIncoming(neighbour.recv(9000))
+        found = [each.unicast for each in message.questions if each.name.startswith(name)]
+        if found:
+            return found
+
+
+def test_all_are_asked_so_that_all_who_share_the_port_hear_the_answer(
+    end: Callable[[], Mdns], neighbour: socket.socket
+) -> None:
+    """RFC 6762, section 15.1."""
+    name, here = secrets.token_hex(16), end()
+    here.find([name], ask=True)
+    assert not any(asked_about(neighbour, name))
+    here.browse()
+    assert not any(asked_about(neighbour, SERVICE))
 
 
 def refusing(number: int) -> Callable[[str], None]:
