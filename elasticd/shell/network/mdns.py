@@ -93,9 +93,13 @@ class Mdns:
         from zeroconf import Error, IPVersion, Zeroconf
 
         try:
-            return cls(Zeroconf(there, ip_version=IPVersion.V4Only, use_asyncio=False))
+            made = Zeroconf(there, ip_version=IPVersion.V4Only, use_asyncio=False)
         except Error as error:
             raise OSError(f"no multicast: {error}") from None
+        if made.loop is not None:
+            # A name that a stranger announces may be none to repeat in a question.
+            made.loop.call_soon_threadsafe(made.loop.set_exception_handler, lambda *_: None)
+        return cls(made)
 
     def announce(self, said: Announcement) -> None:
         """Raises OSError: the network takes nothing."""
