@@ -167,7 +167,7 @@ def test_no_text_becomes_markup(hostile: str) -> None:
         wait_for("the value", lambda: NAME in text_of(driver, "curve"), driver)
         driver.find_element("id", "curve").send_keys(Keys.ARROW_DOWN)
         label = driver.find_element("id", "losses").get_attribute("aria-label")
-        assert label == f"no {NAME} seen yet", "of one point there is no curve"
+        assert label == f"{NAME} 0.5 at step 1, no curve yet"
         tags = driver.execute_script("return [document.images.length, document.scripts.length]")
         assert tags == [0, 1] and "broken" not in driver.title
         assert not complaints(driver)

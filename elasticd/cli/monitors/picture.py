@@ -183,10 +183,11 @@ def _figures(job: Mapping[str, Any]) -> list[str]:
 def sparkline(
     points: Sequence[tuple[int, float]], width: int, *, blocks: bool, name: str = "loss"
 ) -> str:
-    """The values that were seen, the newest on the right, with the first and the last one."""
+    """The values that were seen, the newest on the right, with the first and the last one. One
+    alone has no curve."""
     values = [value for _, value in points if math.isfinite(value)]
     if len(values) < 2:
-        return ""
+        return "".join(f"{one_line(name)} {value:.4g}" for value in values)
     first, last = f"{one_line(name)} {values[0]:.4g} ", f" {values[-1]:.4g}"
     room = max(8, width - len(first) - len(last))
     size = -(-len(values) // room)

@@ -36,8 +36,10 @@ export function lineChart(svg, points, { stepped = false, shown = short, across 
   svg.replaceChildren();
   const known = points.filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y));
   if (known.length < 2) {
-    svg.append(shape("text", { x: 4, y: 20 }, none));
-    svg.setAttribute("aria-label", none);
+    const one = known.map(([x, y]) => `${what ? `${what} ` : ""}${short(y)} at ${across} ${shown(x)}, no curve yet`);
+    const said = one[0] ?? none;
+    svg.append(shape("text", { x: 4, y: 20 }, said));
+    svg.setAttribute("aria-label", said);
     return;
   }
   const wide = svg.clientWidth || 600, high = svg.clientHeight || 180;

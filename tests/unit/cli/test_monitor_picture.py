@@ -108,7 +108,8 @@ def test_the_curve_of_losses() -> None:
     losses = [(n, float(n)) for n in range(1, 9)]
     assert sparkline(losses, 80, blocks=True) == "loss 1 ▁▂▃▄▅▆▇█ 8"
     assert sparkline(losses, 80, blocks=False).isascii()
-    assert sparkline(losses[:1], 80, blocks=True) == ""
+    assert sparkline(losses[:1], 80, blocks=True) == "loss 1"
+    assert sparkline([], 80, blocks=True) == ""
     flat = [(n, 2.0) for n in range(1000)]
     assert "\n" not in sparkline(flat, 60, blocks=True, name="a\nb")
     assert len(sparkline([*flat, (1001, float("nan"))], 60, blocks=True)) <= 60
