@@ -25,7 +25,7 @@ class GivenNumbers:
         found: dict[str, float] = {}
         for given, value in values.items():
             name = encodable(given)
-            if isinstance(value, str):
+            if isinstance(value, str | bytes):
                 continue
             if not name:
                 self._complain(name, "it has no name")
@@ -47,7 +47,7 @@ def _number(value: Any) -> float | None:
     try:
         if isinstance(size, int) and size != 1:
             return None
-        return float(value.item() if hasattr(value, "item") else value)
+        return float(value.item() if getattr(value, "ndim", 0) else value)
     except (TypeError, ValueError, OverflowError):
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from decimal import Decimal
 from fractions import Fraction
@@ -96,6 +97,12 @@ def test_what_is_no_number_ends_no_job_and_is_said_once(
         assert given.of({"odd": value, "even": 2, "text": "x"}) == {"even": 2.0}
     said = f"run.log: 'odd' is not shown: its {type(value).__name__} is no number that fits"
     assert capsys.readouterr().err == f"elasticd: {said}\n"
+
+
+@pytest.mark.filterwarnings("ignore:.*masked element")
+def test_what_is_masked_is_no_nought() -> None:
+    found = GivenNumbers().of({"masked": np.ma.masked, "text": b"3"})
+    assert math.isnan(found.pop("masked")) and found == {}
 
 
 def test_complaints_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
