@@ -48,7 +48,9 @@ def load(state: Any, world: mx.distributed.Group) -> tuple[Any, int]:
         return told
 
     arrays: Any = tree_flatten(state)
-    told = [(name, of_rank_0(saved.get(name, array))) for name, array in sorted(arrays)]
+    told = [
+        (name, of_rank_0(saved[name] if name in saved else array)) for name, array in sorted(arrays)
+    ]
     return tree_unflatten(told), int(of_rank_0(mx.array(step)).item())  # type: ignore[arg-type]
 
 

@@ -58,7 +58,6 @@ WAITED_FOR = {
     "network/mdns.py: find": "a thread waits for it",
     "storage/outputkeeper.py: enters": "_take_over waits for it",
     "storage/outputkeeper.py: _put": "is waited for",
-    "storage/outputkeeper.py: enters": "is waited for by what it starts",
     "storage/outputkeeper.py: _to_its_end": "is waited for",
     "storage/spreading.py: spread": "is waited for",
     "storage/states.py: call": "a thread waits for it",
