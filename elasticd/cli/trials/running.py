@@ -83,7 +83,7 @@ class TrialRunner:
                     stdout=printed,
                     stderr=printed,
                     pass_fds=(fd,),
-                    start_new_session=True,  # what it starts ends with it, unless that makes a session too
+                    start_new_session=True,  # what it starts ends with it, mostly
                 )
 
         return start

@@ -47,16 +47,14 @@ def load(state: Any, world: mx.distributed.Group) -> tuple[Any, int]:
         mx.eval(told)  # ranks have to sum the same at the same time, one array after another
         return told
 
-    arrays: Any = tree_flatten(state)
-    told = [
-        (name, of_rank_0(saved[name] if name in saved else array)) for name, array in sorted(arrays)
-    ]
+    arrays: list[tuple[str, mx.array]] = list(tree_flatten(state))  # type: ignore[arg-type]
+    told = [(name, of_rank_0(saved.get(name, array))) for name, array in sorted(arrays)]
     return tree_unflatten(told), int(of_rank_0(mx.array(step)).item())  # type: ignore[arg-type]
 
 
 def save(state: Any, step: int) -> None:
     CHECKPOINTS.mkdir(exist_ok=True)
-    arrays: Any = tree_flatten(state)
+    arrays: list[tuple[str, mx.array]] = list(tree_flatten(state))  # type: ignore[arg-type]
     mx.save_safetensors(COMING, dict(arrays))
     Path(COMING).rename(CHECKPOINTS / f"{step:06}.safetensors")  # it is there whole or not at all
 
