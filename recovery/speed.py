@@ -17,7 +17,8 @@ from elasticd.types import NodeId
 GAIN = 0.2
 """Of a step's seconds: less is not worth a change."""
 LEAST_GAIN_SECONDS = 0.01
-"""Of a step: less is within what steps differ by themselves, however many are left."""
+"""Of a step: less is within what steps differ by themselves, however many are left. Nor is a
+straggler who holds a step up by less."""
 STEPS, MOST_STEPS = 8, 256
 """For so many committed steps in a row the gain must be there; twice as many after each change."""
 PAUSE_SECONDS = 0.4
@@ -26,8 +27,7 @@ REPAID = 3.0
 SLOW, SLOW_AGAIN = 3.0, 2.0
 """So many times as slow as the others' median makes a straggler; below the second it is none."""
 SLOW_STEPS = 12
-LEAST_SLOWER_SECONDS = 0.001
-"""A grain: a straggler is slower by more."""
+"""For so many steps in a row; twice as many each time that it is one again, up to MOST_STEPS."""
 DROP_GAIN = 0.1
 
 
@@ -73,6 +73,8 @@ class Speeds:
     """Steps in a row in which other shares would have gained enough."""
     slow_steps: dict[NodeId, int] = field(default_factory=dict)
     slow_since: dict[NodeId, float] = field(default_factory=dict)
+    slow_needed: dict[NodeId, int] = field(default_factory=dict)
+    """Steps in a row in which it must be slow to be told of, once it was."""
     told: set[NodeId] = field(default_factory=set)
 
     def saw(self, node: NodeId, pace: MemberPace) -> None:
@@ -157,26 +159,31 @@ class Speeds:
         sent = vectors_sent(dealt)
         return min(told) / sent if sent > 0 else 0.0
 
-    def stragglers(self, members: Sequence[NodeId], seconds: float) -> list[Straggler]:
+    def stragglers(
+        self, members: Sequence[NodeId], dealt: Shares, seconds: float
+    ) -> list[Straggler]:
         """Members that have become too slow; each is told once, until it is as fast as others.
 
-        ``seconds``: what time it is now.
+        ``dealt``: their shares. ``seconds``: what time it is now.
         """
         now = {node: self.seconds(node) for node in members}
         if len(members) < 2 or not all(now.values()):
             return []
         found = []
-        for node, own in now.items():
+        for (node, own), share in zip(now.items(), dealt, strict=True):
             others = median(each for other, each in now.items() if other != node)
             ratio = own / others
             if ratio < SLOW_AGAIN:
                 self.told.discard(node)
-            slow = ratio >= SLOW and own - others >= LEAST_SLOWER_SECONDS
+            held_up = (own - others) * max(1, _count(share))
+            slow = ratio >= SLOW and held_up >= LEAST_GAIN_SECONDS
             self.slow_steps[node] = self.slow_steps.get(node, 0) + 1 if slow else 0
             if self.slow_steps[node] == 1:
                 self.slow_since[node] = seconds
-            if self.slow_steps[node] >= SLOW_STEPS and node not in self.told:
+            needed = self.slow_needed.get(node, SLOW_STEPS)
+            if self.slow_steps[node] >= needed and node not in self.told:
                 self.told.add(node)
+                self.slow_needed[node] = min(2 * needed, MOST_STEPS)
                 text = (
                     f"a grain takes {own:.3f} s here and {others:.3f} s elsewhere (median),"
                     f" for {self.slow_steps[node]} steps"

@@ -33,7 +33,7 @@ class Balance:
             committed: the last committed step.
             warm: every member has a reducer in reserve, so that a new world costs little.
         """
-        for found in self.speeds.stragglers(world.members, self.ctx.now):
+        for found in self.speeds.stragglers(world.members, world.shares, self.ctx.now):
             self.account.tell(found.node, "slow", found.reason, world, found.since)
             why = self.speeds.better_without(found.node, world.members, grains)
             spare = len(world.members) - 1 >= self.spec.world.min

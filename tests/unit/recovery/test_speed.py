@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from elasticd.types import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
 MEMBERS = (A, B, C)
+EQUAL = shares(12, 3)
 
 
 def counts(dealt: Shares) -> list[int]:
@@ -91,9 +94,30 @@ def test_a_step_that_could_hardly_be_shorter_is_worth_no_pause_however_many_are_
     assert speeds.better_without(C, MEMBERS, 1) == ""
 
 
-def test_who_is_slower_by_less_than_can_be_measured_is_no_straggler() -> None:
-    speeds = timed(0.0001, 0.0001, 0.0009)
-    assert [each for _ in range(60) for each in speeds.stragglers(MEMBERS, 0.0)] == []
+@pytest.mark.parametrize(
+    ("others", "own", "grains", "found"),
+    [(0.0001, 0.0009, 12, 0), (0.002, 0.006, 2, 0), (0.002, 0.007, 12, 1), (0.1, 0.5, 0, 1)],
+)
+def test_who_holds_a_step_up_by_no_more_than_steps_differ_is_no_straggler(
+    others: float, own: float, grains: int, found: int
+) -> None:
+    """Who has few small grains takes longer for each, as the first one wakes it up."""
+    speeds, dealt = timed(others, others, own), (((0, 8),), ((8, 16),), ((16, 16 + grains),))
+    told = [each for _ in range(60) for each in speeds.stragglers(MEMBERS, dealt, 0.0)]
+    assert len(told) == found
+
+
+def test_who_is_slow_now_and_then_is_not_told_of_for_ever() -> None:
+    """Whatever turns it takes: at most so often as the steps that are needed may double, and then
+    once in so many."""
+    speeds, chance, told = timed(0.1, 0.1, 0.1), random.Random(7), []
+    for _ in range(400):
+        turn = chance.choice((15, 30, 60, 300))
+        for own, steps in ((0.5, turn), (0.1, 1)):
+            speeds.saw(C, MemberPace(own, 0.01))
+            told += [turn for _ in range(steps) if speeds.stragglers(MEMBERS, EQUAL, 0.0)]
+    assert len([turn for turn in told if turn < speed.MOST_STEPS]) <= 5
+    assert 300 in told, "one that stays slow is told of"
 
 
 def test_what_a_move_says_that_it_saves_can_be_seen() -> None:
@@ -141,12 +165,12 @@ def test_who_computes_nothing_is_judged_by_its_updates() -> None:
 
 def test_a_straggler_is_told_of_once_until_it_is_as_fast_as_others() -> None:
     speeds = timed(0.1, 0.1, 0.5)
-    told = [each for at in range(60) for each in speeds.stragglers(MEMBERS, 5.0 + at)]
+    told = [each for at in range(60) for each in speeds.stragglers(MEMBERS, EQUAL, 5.0 + at)]
     assert [(each.node, each.since) for each in told] == [(C, 5.0)]
     speeds.saw(C, MemberPace(0.1, 0.01))
-    assert speeds.stragglers(MEMBERS, 70.0) == []
+    assert speeds.stragglers(MEMBERS, EQUAL, 70.0) == []
     speeds.saw(C, MemberPace(0.5, 0.01))
-    again = [each for at in range(60) for each in speeds.stragglers(MEMBERS, 80.0 + at)]
+    again = [each for at in range(60) for each in speeds.stragglers(MEMBERS, EQUAL, 80.0 + at)]
     assert [(each.node, each.since) for each in again] == [(C, 80.0)]
     assert "0.500 s here and 0.100 s elsewhere" in again[0].reason
 
