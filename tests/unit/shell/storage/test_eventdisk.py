@@ -84,7 +84,7 @@ def test_what_another_node_lacks_it_gets_while_the_disk_is_behind(
         async def lacked() -> list[int]:
             return sorted([each["n"] async for batch in log.missing({}) for each in batch])
 
-        assert await disk.turned(lacked()) == [1, 2, 3]
+        assert await disk.beside(lacked()) == [1, 2, 3]
 
     run(main())
 
