@@ -89,6 +89,10 @@ USES = (
     CommandUse("dashboard", "--home {s.first}", "--home {s.new}", 3),
     CommandUse("notify", "", "--event job_failed"),
     CommandUse("check-network", "", "no-such-argument"),
+    CommandUse("calibrate", "--seconds 1", "--seconds 0"),
+    CommandUse(
+        "optimize", "", "{s.toml} --seconds 0", elsewhere="tests/integration/test_optimize.py"
+    ),
     # A job that has ended.
     CommandUse("wait", "{s.done}", "no-such-job", 1),
     CommandUse("outputs", "{s.done} --out {s.new}/out", "{s.done} --out {s.full}"),

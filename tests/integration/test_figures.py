@@ -92,7 +92,8 @@ def test_what_a_script_tells_goes_back_with_its_job(cluster: Cluster, tmp_path: 
         assert steps == sorted(set(steps)) and steps[0] <= 8 and steps[-1] == end["step"]
         assert all(step == value for step, value in points), points
     out = tmp_path / "report.md"
-    cluster.command("report", job, "--markdown", "--out", out)
+    # Each node has the values of what it has looked at, once a second.
+    cluster.command("report", job, "--markdown", "--out", out, "--home", cluster.home / node)
     assert f"number: from {points[0][1]:.4g} (step {points[0][0]}) to" in out.read_text()
 
 
