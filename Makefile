@@ -10,8 +10,8 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 
 PYTEST_ARGS ?=
 PARALLEL := -n auto --maxprocesses 4
-# Whole clusters are many processes each, which wait for one another and for time a third of the time.
-CLUSTERS := -n 4
+# Whole clusters are many processes each, which wait for one another and for time a fifth of the time.
+CLUSTERS := -n 3
 BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
