@@ -27,6 +27,8 @@ from elasticd.train.wanted import WARM_STEPS, TrialWish
 
 MOST_STEPS = 30
 """Of a trial that count: more make its median no better."""
+MOST_LOG_BYTES = 16 << 20
+"""Of what a trial prints, which is kept for as long as it runs."""
 _TAIL_BYTES = 4000
 _LOOK_SECONDS = 0.5
 
@@ -56,7 +58,7 @@ class TrialRunner:
         try:
             with _process(self._started(setting, job, log)) as (process, lines):
                 seen = _TrialWatch(setting, self.seconds)
-                self._watch(process, lines, seen)
+                self._watch(process, lines, log, seen)
                 return seen.trial(process, _tail(log))
         finally:
             shutil.rmtree(home, ignore_errors=True)
@@ -74,7 +76,7 @@ class TrialRunner:
                 fd, str(job), (*self.overrides, *own), setting.relief, setting.store_every
             )
             command = [named.python or sys.executable, "-m", "elasticd.train.trial"]
-            with log.open("wb") as printed:
+            with log.open("ab") as printed:  # at its end, wherever that is by then
                 return subprocess.Popen(
                     [*command, json.dumps(asdict(wanted))],
                     cwd=home,
@@ -88,12 +90,15 @@ class TrialRunner:
 
         return start
 
-    def _watch(self, process: subprocess.Popen[bytes], lines: int, seen: _TrialWatch) -> None:
+    def _watch(
+        self, process: subprocess.Popen[bytes], lines: int, log: Path, seen: _TrialWatch
+    ) -> None:
         """Until it has shown enough, or has ended, or never comes to a step. What it has started
         may have the other end of ``lines``, and is not waited for."""
         patience = time.monotonic() + self.spec.recovery.user_code_seconds
         data = b""
         while not seen.enough and time.monotonic() < patience:
+            _bound(log)
             ended = process.poll() is not None  # what it has told is all there from now on
             if not select.select([lines], [], [], 0.0 if ended else _LOOK_SECONDS)[0]:
                 if ended:
@@ -201,6 +206,11 @@ def _process(
             process.wait()
     finally:
         os.close(lines)
+
+
+def _bound(log: Path) -> None:
+    if log.stat().st_size > MOST_LOG_BYTES:
+        os.truncate(log, 0)
 
 
 def _tail(log: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.cli import submit
 from elasticd.cli.trials.measured import Setting, Trial
-from elasticd.cli.trials.running import TrialRunner
+from elasticd.cli.trials.running import MOST_LOG_BYTES, TrialRunner
 
 pytestmark = pytest.mark.process
 
@@ -58,6 +58,14 @@ def test_a_process_that_tells_nothing_any_more_is_given_up(tmp_path: Path) -> No
     closing = "import os, time; os.closerange(3, 1000); time.sleep(3000)"
     found = tried(tmp_path, f"exec {sys.executable} -c '{closing}'", patience=2.0)
     assert "it came to no further step than 0" in found.failed
+
+
+@pytest.mark.timeout(60)
+def test_what_it_prints_fills_no_disk(tmp_path: Path) -> None:
+    much, log = 2 * MOST_LOG_BYTES, tmp_path / "trials" / "1.log"
+    prints = f"head -c {much} /dev/zero\nuntil [ $(wc -c < {log}) -lt {much} ]; do sleep 0.05; done"
+    found = tried(tmp_path, f"{prints}\necho the cause >&2\nexit 4")
+    assert found.failed == "it ended with status 4: the cause"
 
 
 def test_a_script_that_empties_its_folder_is_told_of_all_the_same(tmp_path: Path) -> None:
