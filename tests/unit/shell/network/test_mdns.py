@@ -19,9 +19,33 @@ from elasticd.shell.network.bonjour import SERVICE, Announcement
 from elasticd.shell.network.mdns import Mdns
 
 pytest.importorskip("zeroconf", reason="needs elasticd[discovery]")
-pytestmark = pytest.mark.process  # it opens ports, and has threads
 
 LOOPBACK = ("127.0.0.1",)
+
+
+def carries_multicast() -> bool:
+    """Whether the system brings what one program sends to a group over loopback to another."""
+    own = socket.inet_aton(LOOPBACK[0])
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as hears,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as says,
+    ):
+        try:
+            hears.bind(("", 0))
+            group = socket.inet_aton("224.0.0.251") + own
+            hears.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+            hears.settimeout(1.0)
+            says.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)
+            says.sendto(b"anybody", ("224.0.0.251", hears.getsockname()[1]))
+            return hears.recv(16) == b"anybody"
+        except OSError:
+            return False
+
+
+pytestmark = [
+    pytest.mark.process,  # it opens ports, and has threads
+    pytest.mark.skipif(not carries_multicast(), reason="loopback carries no multicast here"),
+]
 CLUSTER = secrets.token_hex(32)
 SECONDS = 20.0
 TYPE = [b"_elasticd", b"_tcp", b"local"]
