@@ -9,6 +9,11 @@ def counted(number: object, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def gibibytes(count: int) -> str:
+    """So many bytes."""
+    return f"{count / (1 << 30):.1f} GiB"
+
+
 def lasting(seconds: float | None) -> str | None:
     """How long something took."""
     if seconds is None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elasticd.counting import counted
+from elasticd.counting import counted, gibibytes
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.needs import JobNeeds, JobSeen, NamedPath, NeedsMet, PathFacts
 from elasticd.preflight.nodes import CheckResult
@@ -148,7 +148,7 @@ def _memory(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator
     if not least:
         yield passed("not known: no recipe, and no earlier job of this name has stored a state")
         return
-    value = f"{_gib(least)} at least ({whence}) of {_gib(facts.memory_bytes)}"
+    value = f"{gibibytes(least)} at least ({whence}) of {gibibytes(facts.memory_bytes)}"
     smaller = "a smaller or quantised model, or fine_tune_type lora" if needs.tuned else "less"
     cure = f"Train {smaller}, or drain that node: 'elasticctl drain {each.node}'"
     if least > facts.memory_bytes:
@@ -157,7 +157,7 @@ def _memory(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator
         yield warned(f"{value}: little is left for activations", cure)
     elif least > facts.available_bytes:
         ends = "End there what else takes memory, before the job begins"
-        yield warned(f"{value}, of which {_gib(facts.available_bytes)} are free now", ends)
+        yield warned(f"{value}, of which {gibibytes(facts.available_bytes)} are free now", ends)
     else:
         yield passed(value)
 
@@ -172,7 +172,7 @@ def _disk(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator[P
     stored = state * (needs.keep + 1) * min(needs.replicas, holders) // holders
     # Its files are there packed and unpacked, and each process works in a clone.
     wanted = 3 * needs.archive_bytes + stored
-    value = f"it needs {_gib(wanted)}, {_gib(facts.free_bytes)} are free"
+    value = f"it needs {gibibytes(wanted)}, {gibibytes(facts.free_bytes)} are free"
     value += "" if state else "; checkpoints, whose size is not known, come on top"
     cure = (
         "Free space on the disk of its home ('elasticctl disk' there says what takes it), or lower"
@@ -248,10 +248,6 @@ def _content(facts: PathFacts) -> str:
         return "neither file nor folder"
     size = f"{facts.bytes / 1e6:.1f} MB" if facts.bytes >= 1e5 else f"{facts.bytes} bytes"
     return f"{counted(facts.files, 'file')}, {size}" if facts.kind == "folder" else size
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
 
 
 JOB_CHECKS = (

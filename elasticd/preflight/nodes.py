@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
+from elasticd.counting import gibibytes
 from elasticd.preflight.finding import ProbeFinding, ProbeVerdict, failed, passed, warned
 from elasticd.preflight.power import (
     NOMINAL,
@@ -172,7 +173,7 @@ def _memory(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     facts = each.facts
     if facts.memory_low:
         return failed(facts.memory_low, "End there what else takes memory, or drain that node")
-    return passed(f"{_gib(facts.memory_bytes)}, no pressure")
+    return passed(f"{gibibytes(facts.memory_bytes)}, no pressure")
 
 
 def _disk(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
@@ -181,14 +182,10 @@ def _disk(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         "Free space on the disk of its home: 'elasticctl disk' there says what takes it,"
         " 'elasticctl forget JOB' and 'elasticctl checkpoints prune JOB' remove"
     )
-    value = f"{_gib(free)} free"
+    value = f"{gibibytes(free)} free"
     if free < LEAST_FREE_BYTES:
         return failed(value, cure)
     return warned(value, cure) if free < LOW_FREE_BYTES else passed(value)
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
 
 
 def _clock(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:

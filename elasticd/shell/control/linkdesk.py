@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from elasticd.core.words.bulk import OfLinks, WantDoor, WantLinks
-from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.records import Path
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.preflight.links import LinkSeen
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.shell.control.answers import fetched, file_with, told_by, trained
 from elasticd.shell.control.gauge import CONNECT_SECONDS, knock, open_door
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.wall import CURE, Wall
-from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.types import JobId, NodeId
 
 MAX_PATHS = 4
 """Of a peer's addresses so many are measured."""
 LINK_SECONDS = 30.0
 """For all addresses of one peer."""
-_ANSWER_BYTES = 1 << 16
 _WORD_BYTES = 16
 
 Knock = Callable[[str, int, bytes], Awaitable[tuple[float, float]]]
@@ -56,33 +53,26 @@ class LinkDesk:
         """
         match wanted:
             case WantDoor(host, word, busy):
-                return file_of(json.dumps(self._door(host, word, busy)).encode())
+                return file_with(self._door(host, word, busy))
             case WantLinks(peer, busy):
-                found = await self._own(peer, busy)
-                return file_of(json.dumps(to_plain(found)).encode())
+                return file_with(await self._own(peer, busy))
             case _:
                 assert_never(wanted)
 
     async def measured(self, node: NodeId, peer: NodeId, *, busy: bool) -> list[LinkSeen]:
         """How ``node`` reaches ``peer``, at each of its addresses."""
         try:
-            async with asyncio.timeout(LINK_SECONDS):
-                if node == self.neighbours.me:
-                    return await self._own(peer, busy)
-                wanted = WantLinks(peer, busy)
-                data = await filled(
-                    lambda fd: self.neighbours.fetch(node, wanted, fd, _ANSWER_BYTES)
-                )
-            found: tuple[LinkSeen, ...] = from_plain(tuple[LinkSeen, ...], json.loads(data))
+            wanted, kind = WantLinks(peer, busy), tuple[LinkSeen, ...]
+            own = partial(self._own, peer, busy)
+            return [*await told_by(self.neighbours, node, wanted, kind, own, LINK_SECONDS)]
         except TimeoutError:
             return [LinkSeen(node, peer, error=f"{node} has not measured it in {LINK_SECONDS:g} s")]
         except (ElasticdError, OSError, ValueError) as error:
             return [LinkSeen(node, peer, error=str(error))]
-        return [*found]
 
     async def _own(self, peer: NodeId, busy: bool) -> list[LinkSeen]:
         me = self.neighbours.me
-        if not busy and (job := self._trained()):
+        if not busy and (job := trained(self.trains)):
             return [LinkSeen(me, peer, trains=job)]
         paths = self.paths_of(peer)[:MAX_PATHS]
         if not paths:
@@ -93,15 +83,10 @@ class LinkDesk:
         me, began, port = self.neighbours.me, monotonic_seconds(), 0
         try:
             word = secrets.token_hex(_WORD_BYTES)
-            data = await filled(
-                lambda fd: self.neighbours.fetch(
-                    peer, WantDoor(host, word, busy), fd, _ANSWER_BYTES
-                )
-            )
-            told = json.loads(data)
-            if "trains" in told:
-                return LinkSeen(me, peer, host, trains=str(told["trains"]))
-            port = int(told["port"])
+            door = await fetched(self.neighbours, peer, WantDoor(host, word, busy), dict[str, Any])
+            if "trains" in door:
+                return LinkSeen(me, peer, host, trains=str(door["trains"]))
+            port = int(door["port"])
             began = monotonic_seconds()
             speed, trip = await self.knock(host, port, word.encode())
         except TimeoutError:
@@ -114,14 +99,10 @@ class LinkDesk:
         return LinkSeen(me, peer, host, speed, trip)
 
     def _door(self, host: str, word: str, busy: bool) -> dict[str, Any]:
-        if not busy and (job := self._trained()):
+        if not busy and (job := trained(self.trains)):
             return {"trains": job}
         if host not in self.hosts():
             raise OperationError(f"{host} is no address of {self.neighbours.me}")
         if len(word) != 2 * _WORD_BYTES:
             raise OperationError("bad word")
         return {"port": self.open(host, word.encode())}
-
-    def _trained(self) -> str:
-        """A job that has processes here, if there is one."""
-        return next(iter(self.trains()), "")

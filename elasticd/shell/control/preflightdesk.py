@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -23,7 +24,7 @@ from elasticd.core.words.bulk import (
     WantLinks,
     WantSpeed,
 )
-from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
+from elasticd.core.words.codec import UNKNOWN, to_plain
 from elasticd.core.words.requests import PreflightTold, RunPreflight
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
@@ -43,6 +44,7 @@ from elasticd.preflight.seen import (
 from elasticd.preflight.speeds import USUAL_SECONDS, SpeedSeen, judged_speeds, machines
 from elasticd.settings.job import JobSpec
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.answers import file_with, told_by
 from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.ownfacts import OwnFacts
 from elasticd.shell.control.ownneeds import OwnNeeds
@@ -51,7 +53,6 @@ from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.control.stepdesk import StepDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.durable import write_whole
-from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.types import NodeId, NodeRole
 
 _NAMES = {None: REPORT_NAME, "links": LINKS_NAME, "speed": SPEEDS_NAME}
@@ -98,11 +99,9 @@ class PreflightDesk:
         """A descriptor of what another node asks for; the caller closes it."""
         match wanted:
             case WantFacts():
-                facts = await self._own_facts()
-                return file_of(json.dumps(to_plain(facts)).encode())
+                return file_with(await self._own_facts())
             case WantJobFacts(needs):
-                had = await asyncio.to_thread(self.own_needs.read, needs)
-                return file_of(json.dumps(to_plain(had)).encode())
+                return file_with(await self._had(needs))
             case WantSpeed():
                 return await self.speeds.serve(wanted)
             case WantFirstStep():
@@ -178,12 +177,10 @@ class PreflightDesk:
     async def ask_job(self, node: NodeId, needs: JobNeeds) -> JobSeen | NodeUnseen:
         """What a node has of a job's needs."""
         try:
-            async with asyncio.timeout(JOB_SECONDS):
-                if node == self.neighbours.me:
-                    facts = await asyncio.to_thread(self.own_needs.read, needs)
-                else:
-                    data = await self._fetched(node, WantJobFacts(needs))
-                    facts = from_plain(NeedsMet, json.loads(data))
+            wanted, own = WantJobFacts(needs), partial(self._had, needs)
+            facts = await told_by(
+                self.neighbours, node, wanted, NeedsMet, own, JOB_SECONDS, _FACTS_BYTES
+            )
         except (ElasticdError, OSError, ValueError) as error:
             return _unseen(node, error, JOB_SECONDS)
         return JobSeen(node, facts, *self.duty(node))
@@ -260,19 +257,20 @@ class PreflightDesk:
     async def _own_facts(self) -> NodeFacts:
         return await asyncio.to_thread(self.own.begun())
 
+    async def _had(self, needs: JobNeeds) -> NeedsMet:
+        return await asyncio.to_thread(self.own_needs.read, needs)
+
     async def ask(self, node: NodeId) -> NodeSeen | NodeUnseen:
         """What a node is, and how far its clock is ahead: it says its time last."""
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                if node == self.neighbours.me:
-                    return NodeSeen(node, await self._own_facts())
-                facts = _read(await self._fetched(node, WantFacts()))
+            wanted, own = WantFacts(), self._own_facts
+            facts = await told_by(
+                self.neighbours, node, wanted, NodeFacts, own, ANSWER_SECONDS, _FACTS_BYTES
+            )
         except (ElasticdError, OSError, ValueError) as error:
             return _unseen(node, error, ANSWER_SECONDS)
-        return NodeSeen(node, facts, facts.unix - self.now())
-
-    async def _fetched(self, node: NodeId, wanted: OfPreflight) -> bytes:
-        return await filled(lambda fd: self.neighbours.fetch(node, wanted, fd, _FACTS_BYTES))
+        ahead = 0.0 if node == self.neighbours.me else facts.unix - self.now()
+        return NodeSeen(node, facts, ahead)
 
     def _report(self, found: Sequence[CheckResult], job: JobNeeds | None) -> dict[str, Any]:
         return {
@@ -316,8 +314,3 @@ def _unseen(node: NodeId, error: Exception, seconds: float) -> NodeUnseen:
     if isinstance(error, TimeoutError):
         return NodeUnseen(node, reason=f"nothing came for {seconds:g} s")
     return NodeUnseen(node, older=UNKNOWN in str(error), reason=str(error))
-
-
-def _read(data: bytes) -> NodeFacts:
-    facts: NodeFacts = from_plain(NodeFacts, json.loads(data))
-    return facts

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -21,17 +22,16 @@ from elasticd.preflight.seen import SPEED_NAME
 from elasticd.preflight.speeds import LEAST_SECONDS, MOST_SECONDS, SIDE, SpeedSeen, speed_of
 from elasticd.shell.children.environment import Variables, of_child
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.answers import file_with, told_by, trained
 from elasticd.shell.control.givingway import tried_aside
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.durable import write_whole
-from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.types import JobId, NodeId
 
 MODULE = "elasticd.train.calibrating"
 _START_SECONDS = 40.0
 """Until MLX is there, and for products that take longer than they have."""
 _ANSWER_SECONDS = 10.0
-_ANSWER_BYTES = 1 << 16
 
 log = structlog.get_logger(__name__)
 
@@ -56,19 +56,16 @@ class SpeedDesk:
 
     async def serve(self, wanted: WantSpeed) -> int:
         """A descriptor of what another node asks for; the caller closes it."""
-        return file_of(json.dumps(to_plain(await self._own(wanted))).encode())
+        return file_with(await self._own(wanted))
 
     async def told(self, node: NodeId, wanted: WantSpeed) -> SpeedSeen | None:
         """How fast ``node`` computes; None: its version can't say."""
         late = _within(wanted.seconds) + _START_SECONDS + _ANSWER_SECONDS
         try:
-            async with asyncio.timeout(late):
-                if node == self.neighbours.me:
-                    return await self._own(wanted)
-                data = await filled(
-                    lambda fd: self.neighbours.fetch(node, wanted, fd, _ANSWER_BYTES)
-                )
-            return replace(_read(data), node=node)
+            own = partial(self._own, wanted)
+            return replace(
+                await told_by(self.neighbours, node, wanted, SpeedSeen, own, late), node=node
+            )
         except TimeoutError:
             return SpeedSeen(node, error=f"it has not told it in {late:g} s")
         except (ElasticdError, OSError, ValueError) as error:
@@ -79,7 +76,7 @@ class SpeedDesk:
         known = await asyncio.to_thread(self._kept) if wanted.fresh_seconds > 0 else None
         if known is not None and 0 <= self.now() - known.unix < wanted.fresh_seconds:
             return known
-        job = "" if wanted.busy else self._trained()
+        job = "" if wanted.busy else trained(self.trains)
         if job:
             return SpeedSeen(me, trains=job) if known is None else known
         if self._measuring:
@@ -89,7 +86,7 @@ class SpeedDesk:
             found = await self._measured(_within(wanted.seconds), wanted.busy)
         finally:
             self._measuring = False
-        if not wanted.busy and (job := self._trained()):
+        if not wanted.busy and (job := trained(self.trains)):
             return SpeedSeen(me, trains=job)  # it began meanwhile
         if not found.error:
             await asyncio.to_thread(self._keep, found)
@@ -102,7 +99,7 @@ class SpeedDesk:
         try:
             told = json.loads(
                 await tried_aside(
-                    command, own, self.home, late, lambda: not busy and self._trained()
+                    command, own, self.home, late, lambda: not busy and trained(self.trains)
                 )
             )
             times = [float(each) for each in told["seconds"]]
@@ -112,14 +109,10 @@ class SpeedDesk:
         except (LookupError, TypeError, ValueError):
             return SpeedSeen(me, error="what measures it prints something else")
 
-    def _trained(self) -> str:
-        """A job that has processes here, if there is one."""
-        return next(iter(self.trains()), "")
-
     def _kept(self) -> SpeedSeen | None:
         """What was found here last, if that can be read."""
         try:
-            found = _read((self.home / SPEED_NAME).read_bytes())
+            found = from_plain(SpeedSeen, json.loads((self.home / SPEED_NAME).read_bytes()))
         except (ElasticdError, OSError, ValueError):
             return None
         return replace(found, node=self.neighbours.me) if found.gflops > 0 else None
@@ -133,8 +126,3 @@ class SpeedDesk:
 
 def _within(seconds: float) -> float:
     return min(max(seconds, LEAST_SECONDS), MOST_SECONDS)
-
-
-def _read(data: bytes) -> SpeedSeen:
-    found: SpeedSeen = from_plain(SpeedSeen, json.loads(data))
-    return found

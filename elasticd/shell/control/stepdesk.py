@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,8 @@ import psutil
 from elasticd import archive
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.words.bulk import WantFirstStep
-from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
+from elasticd.core.words.codec import UNKNOWN, from_plain
+from elasticd.counting import gibibytes
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.preflight.firststeps import StepSeen, of_runs
 from elasticd.preflight.needs import ScriptOffer
@@ -27,12 +29,12 @@ from elasticd.settings.job import JobSpec
 from elasticd.shell.children.environment import Variables
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.launches import variables
+from elasticd.shell.control.answers import file_with, told_by, trained
 from elasticd.shell.control.givingway import tried_aside
 from elasticd.shell.control.server import Stream
 from elasticd.shell.control.submissions import receive_archive
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.archives import Archives
-from elasticd.shell.storage.namelessfile import file_of, filled
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
@@ -45,7 +47,6 @@ LEAST_BYTES = 1 << 30
 """So much memory is to be free, whatever the job needs."""
 _ANSWER_SECONDS = 30.0
 """To bring its files, and to tell."""
-_ANSWER_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -94,20 +95,16 @@ class StepDesk:
 
     async def serve(self, wanted: WantFirstStep) -> int:
         """A descriptor of what another node asks for; the caller closes it."""
-        return file_of(json.dumps(to_plain(await self._own(wanted))).encode())
+        return file_with(await self._own(wanted))
 
     async def told(self, node: NodeId, wanted: WantFirstStep) -> StepSeen | None:
         """What the step comes to on ``node``; None: its version can't make it."""
         late = RUNS * RUN_SECONDS + _ANSWER_SECONDS
         try:
-            async with asyncio.timeout(late):
-                if node == self.neighbours.me:
-                    return await self._own(wanted)
-                data = await filled(
-                    lambda fd: self.neighbours.fetch(node, wanted, fd, _ANSWER_BYTES)
-                )
-            found: StepSeen = from_plain(StepSeen, json.loads(data))
-            return replace(found, node=node)
+            own = partial(self._own, wanted)
+            return replace(
+                await told_by(self.neighbours, node, wanted, StepSeen, own, late), node=node
+            )
         except TimeoutError:
             return StepSeen(node, error=f"it has not told it in {late:g} s")
         except (ElasticdError, OSError, ValueError) as error:
@@ -115,18 +112,20 @@ class StepDesk:
 
     async def _own(self, wanted: WantFirstStep) -> StepSeen:
         me = self.neighbours.me
-        if not wanted.busy and (job := self._trained()):
+        if not wanted.busy and (job := trained(self.trains)):
             return StepSeen(me, trains=job)
         needs, free = max(wanted.needs_bytes, LEAST_BYTES), self.free()
         if needs > free:
-            return StepSeen(me, short=f"it needs {_gib(needs)}, and {_gib(free)} are free")
+            return StepSeen(
+                me, short=f"it needs {gibibytes(needs)}, and {gibibytes(free)} are free"
+            )
         if self._making:
             return StepSeen(me, error="it is made for somebody else just now: ask again")
         self._making = True
         try:
             return await self._made(wanted)
         except (ElasticdError, OSError, LookupError, TypeError, ValueError) as error:
-            if not wanted.busy and (job := self._trained()):
+            if not wanted.busy and (job := trained(self.trains)):
                 return StepSeen(me, trains=job)  # it began meanwhile
             return StepSeen(me, error=str(error))
         finally:
@@ -161,7 +160,7 @@ class StepDesk:
         await asyncio.to_thread(told.write_text, json.dumps(spec.to_dict()))
         command = [spec.job.python or sys.executable, "-m", self.module, str(told), str(result)]
         await tried_aside(
-            command, own, place / "job", RUN_SECONDS, lambda: not busy and self._trained()
+            command, own, place / "job", RUN_SECONDS, lambda: not busy and trained(self.trains)
         )
         try:
             found = json.loads(await asyncio.to_thread(result.read_bytes))
@@ -174,11 +173,3 @@ class StepDesk:
         """Nothing of it stays, unless it is a job's."""
         with contextlib.suppress(OSError):
             await self.archives.remove(digest, lambda: self.used(digest))
-
-    def _trained(self) -> str:
-        """A job that has processes here, if there is one."""
-        return next(iter(self.trains()), "")
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
