@@ -155,7 +155,7 @@ class AloneSeat:
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
         pass
 
-    def end_load(self, point: Point) -> None:
+    def end_load(self, point: Point, *, complete: bool) -> None:
         pass
 
     def give_up_update(self) -> None:

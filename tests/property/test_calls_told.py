@@ -156,7 +156,7 @@ class Called(RuleBasedStateMachine):
         if world.state == "load":
             self.protocol.begin_update()
             self.used.clear()
-            self.protocol.end_load(world.point)
+            self.protocol.end_load(world.point, complete=True)
         else:
             self.protocol.adopt(world.point)
             if self.body > world.point.step:

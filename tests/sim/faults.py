@@ -171,6 +171,16 @@ class Injector:
         victims[0].stuck = True
         return True
 
+    def _hang_loading(self, host: Host) -> bool:
+        """The next state that a trainer takes never comes to be in place: its disk hangs, say."""
+        victims = [t for t in host.children.values() if isinstance(t, Trainer) and t.alive]
+        if not victims:
+            return False
+        victim = self.chance.choice(victims)
+        victim.chokes_at = self.chance.choice(("reads", "loads"))
+        self.cluster.say("faults", f"{victim.name} hangs when it {victim.chokes_at} a state")
+        return True
+
     def _oom(self, host: Host) -> bool:
         """A trainer's next grain does not fit into memory."""
         victims = [t for t in self._serving(host, Trainer) if isinstance(t, Trainer)]

@@ -39,7 +39,7 @@ _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
     NodeRecord: tuple(added_to(NodeRecord)),
     Jobs: ("digests", "wanted", "asked"),
     TrainerStatus: ("came",),
-    Holding: ("proves", "walks", "chains"),
+    Holding: ("ended", "proves", "walks", "chains"),
     World: ("walks", "chains"),
     Form: ("secret",),
     Fault: ("stranger_at",),
@@ -69,6 +69,11 @@ class Release:
     def knows_roles(self) -> bool:
         """Whether its nodes do what elasticd.toml says, and know it of others: else all train."""
         return NodeRecord not in self.lacks
+
+    @property
+    def says_who_came(self) -> bool:
+        """Whether its daemons tell the leader that a trainer's thread has taken up its world."""
+        return TrainerStatus not in self.lacks
 
     def knows(self, message: Message | None) -> bool:
         return self.is_later or not isinstance(message, LATER_KINDS)

@@ -156,6 +156,8 @@ def convergence_seconds(cluster: Cluster) -> float:
     - The work: one node may have to do all of it, twice where only the last checkpoint is left.
     - Hangs: each node may have a trainer that hangs, and each may be found only after the one
       before.
+    - The same where a build does not say whether its trainer's thread has taken up its world: one
+      that hangs may be loading a state just as well; and where one hangs that does.
     - The rest is waited for once, or twice where what it was waited for can fail again.
     """
     setup, timing = cluster.setup, cluster.setup.timing
@@ -170,7 +172,9 @@ def convergence_seconds(cluster: Cluster) -> float:
     # Each is tried again whenever something has ended, and keeps its turn for a while.
     vain = sum(can_never_run(cluster, job) for job in cluster.specs)
     turns = vain * (1 + len(cluster.specs)) * timing.restore_seconds
-    return float(work + hangs + once + 2 * twice + poisoned + turns)
+    mute = sum(not host.release.says_who_came for host in cluster.hosts.values())
+    loads = (mute + cluster.faults["hang_loading"]) * timing.load_seconds
+    return float(work + hangs + loads + once + 2 * twice + poisoned + turns)
 
 
 def _expect(cluster: Cluster, until: Callable[[], bool], seconds: float, otherwise: str) -> None:

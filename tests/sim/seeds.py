@@ -12,7 +12,14 @@ from .chips import Chips
 from .cluster import JobShape, Setup, Weather
 from .poison import Poison
 from .releases import LADDER
-from .strikes import AGEING_KINDS, KINDS, STRANGER_KINDS, TOLD_KINDS, VERSION_KINDS
+from .strikes import (
+    AGEING_KINDS,
+    KINDS,
+    LOADING_KINDS,
+    STRANGER_KINDS,
+    TOLD_KINDS,
+    VERSION_KINDS,
+)
 
 Bad = tuple[tuple[int, str, float], ...]
 """As Setup has them."""
@@ -38,6 +45,8 @@ _TOLD = 0.06
 """The share of runs in which all daemons are killed shortly after it was told who diverged."""
 _STRANGE = 0.1
 """The share of runs in which somebody connects to rings that come up."""
+_CHOKES = 0.1
+"""The share of runs in which a trainer hangs while it takes a state."""
 _UNLIKE = 0.08
 """The share of clusters whose machines are of two kinds."""
 _BESIDE = 8
@@ -158,8 +167,9 @@ def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
 def _more(seed: int) -> tuple[str, ...]:
     """What strikes besides."""
     told = TOLD_KINDS if random.Random(f"told {seed}").random() < _TOLD else ()
-    strange = random.Random(f"strangers {seed}").random() < _STRANGE
-    return (*told, *STRANGER_KINDS) if strange else told
+    strange = STRANGER_KINDS if random.Random(f"strangers {seed}").random() < _STRANGE else ()
+    chokes = LOADING_KINDS if random.Random(f"chokes {seed}").random() < _CHOKES else ()
+    return (*told, *strange, *chokes)
 
 
 def _wire(seed: int) -> float:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 _FINGERPRINT = {"dataset": "1000", "grain0": "0", "w": "float32[4]"}
 
 
-def takes(trainer: Trainer, what: str, least: float, most: float) -> Sleep:
-    """So long, by the trainer's own stream of chance for ``what``."""
+def takes(trainer: Trainer, what: str, least: float, most: float) -> Wait:
+    """So long, by the trainer's own stream of chance for ``what``; for ever, where it hangs."""
+    if what == trainer.chokes_at:
+        return Until(lambda: False)
     return Sleep(trainer.chance(what).uniform(least, most))
 
 

@@ -40,7 +40,11 @@ TOLD_KINDS = ("diverge_daemons",)
 """Of one strike more in a few runs, which no other fault shifts with."""
 STRANGER_KINDS = ("stranger", "stranger")
 """The same in a few other runs."""
-EVERY_KIND = (*KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, "stranger")
+LOADING_KINDS = ("hang_loading",)
+"""The same in some others."""
+EVERY_KIND = (
+    *KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, *LOADING_KINDS, "stranger",
+)  # fmt: skip
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""
 

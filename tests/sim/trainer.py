@@ -60,6 +60,8 @@ class Trainer(Process):
         """Its state is not what the others have at this step."""
         self.taint: frozenset[int] = frozenset()
         """By which faults."""
+        self.chokes_at = ""
+        """Where it hangs when it takes a state, if it does."""
         self.drift, self.chip = "", self.cluster.chip_of(host.name)
         """What its chip, and others', have made of its state."""
         self.built: dict[str, str] = {}

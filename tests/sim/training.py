@@ -20,7 +20,7 @@ from .proving import prove
 from .ring import Arrival, Reducer, ring_of
 from .starting import raises, reach_run, takes
 from .states import Brought, State, Update
-from .threads import Collective, Sleep, Until, Wait
+from .threads import Collective, Until, Wait
 from .wire import sends
 from .writing import tell_and_store
 
@@ -91,7 +91,7 @@ class Training:
     def _is_over(self, world: TrainerWorld | None) -> bool:
         return world is not None and self._point.step >= world.ends_at(self.steps)
 
-    def _takes(self, what: str, least: float, most: float) -> Sleep:
+    def _takes(self, what: str, least: float, most: float) -> Wait:
         return takes(self.trainer, what, least, most)
 
     @property
@@ -268,7 +268,7 @@ class Training:
         self.trainer.outside.took()
         self._computed = set()
         with self.trainer.turn() as protocol:
-            protocol.end_load(point)
+            protocol.end_load(point, complete=self._set_up)
 
     def _publish(self, *, loaded: bool = False) -> None:
         self._left = self.calls.seen

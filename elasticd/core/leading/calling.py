@@ -10,6 +10,10 @@ that such a body leaves is not the same, though the step is: who has used result
 does not have takes the state as a whole, and nobody takes anything from it. The side goes on whose
 members have last agreed on a result: a checkpoint may have been written with it. A newer world in
 which they never were all together has come to nothing.
+
+A state that was given is what its step's body has left elsewhere: who has it does not run that
+body, and can't give its results to others. Only a state from before the loop has what stands above
+it still ahead; who has that begins there, once all have come to the world.
 """
 
 from __future__ import annotations
@@ -34,18 +38,24 @@ def arranged(resume: Resume, holdings: Mapping[NodeId, Holding]) -> tuple[NodeId
     if not keeping:
         return resume.members[0], (), resume
 
-    def known(node: NodeId) -> tuple[Tag, Tag, int, bool, int, int]:
+    def known(node: NodeId) -> tuple[Tag, bool, int, Tag, bool, int, int]:
         held = holdings[node]
         counts = {called.body: called.count for called in held.calls}
         last = held.entered or NO_TAG
         used = [c.agreed or last for c in held.calls if c.used and c.body in (step, step + 1)]
         more, here = counts.get(step + 1, 0), counts.get(step, 0)
-        return max(used, default=NO_TAG), last, held.body, not held.given, more, here
+        newest, ended = max(used, default=NO_TAG), _has_ended(held, step)
+        return newest, ended, held.body, last, not held.given, more, here
 
     caller = max(keeping, key=known)
     main = holdings[caller]
     theirs = {c.body: c for c in main.calls if c.body in (step, step + 1)}
-    stay = {node for node in keeping if not _is_apart(holdings[node], main, theirs)}
+    stay = {
+        node
+        for node in keeping
+        if not _is_apart(holdings[node], main, theirs)
+        and not _is_behind(holdings[node], main, step)
+    }
 
     def source_of(node: NodeId, source: str) -> str:
         kind, _, holder = source.partition(":")
@@ -80,6 +90,23 @@ def _is_apart(ours: Holding, main: Holding, theirs: Mapping[int, Called]) -> boo
         if len(called.used) > both and not {ours.entered, called.agreed} & (its_worlds - {None}):
             return True
     return False
+
+
+def _has_ended(held: Holding, step: int) -> bool:
+    """Whether the state of ``step`` that it holds is what the body of that step has left."""
+    if held.ended is not None:
+        return held.ended
+    return held.body > step or (held.given and step > 0)
+
+
+def _is_behind(ours: Holding, main: Holding, step: int) -> bool:
+    """Whether a call may still be made here in the body of ``step`` whose result main doesn't know,
+    as it was given what that body has left elsewhere."""
+    if not main.given or not _has_ended(main, step) or _has_ended(ours, step):
+        return False
+    makes = any(c.body == step for c in main.calls)
+    alone = ours.entered == main.entered and not any(c.body == step for c in ours.calls)
+    return not makes and not alone
 
 
 def _may_replay(ours: Holding, main: Holding) -> bool:

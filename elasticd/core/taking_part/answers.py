@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticd.core.context import Context
 from elasticd.core.engines.spares import Warm
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words.effects import PrepareState, TellTrainer
-from elasticd.core.words.records import Called
 from elasticd.core.words.trainers import FreezeTrainer, TrainerHolds
 from elasticd.core.words.worlds import Freeze, Holding, Prepare, Prepared
-from elasticd.types import JobId, Point, Stamp, Tag
+from elasticd.types import JobId, Point, Tag
 
 _CAN_SAY = ("ready", "active", "finished")
 """Phases of trainers that hold a state or could take one."""
+_NOTHING = TrainerHolds(0, None, None)
 _HAS_NOTHING = ("starting", "waiting", "done")
 
 
@@ -29,14 +29,8 @@ class Pending:
     deadline: float
     alone: bool
     """Nobody else is asked: the next world needs no reducer."""
-    point: Point | None = None
-    committed: int = 0
-    gives: tuple[Stamp, ...] = ()
-    replays: bool = False
-    given: bool = False
-    calls: tuple[Called, ...] = ()
-    body: int = -1
-    unproven: bool = False
+    said: TrainerHolds = _NOTHING
+    """What the trainer has answered, if it could."""
     answered: bool = False
 
 
@@ -77,10 +71,7 @@ class Answers:
         """The trainer answers."""
         pending = self.pending
         if pending is not None and said.serial == pending.asked:
-            pending.point, pending.committed = said.point, said.committed or 0
-            pending.gives, pending.replays, pending.given = said.gives, said.replays, said.given
-            pending.calls, pending.body = said.calls, said.body
-            pending.unproven, pending.answered = said.unproven, True
+            pending.said, pending.answered = said, True
 
     def recall(self, serial: int) -> None:
         """Of the last freeze or delivery that a daemon before this one has ordered."""
@@ -98,7 +89,8 @@ class Answers:
         """Who was to answer holds nothing any more."""
         self.answerer = None
         if self.pending is not None:
-            self.pending.answered, self.pending.point = True, None
+            self.pending.answered = True
+            self.pending.said = replace(self.pending.said, point=None)
 
     def ready(self, warm: Warm | None, trainer: Trainer | None) -> Holding | None:
         """The answer, once the trainer has said what it holds and a reducer is warm."""
@@ -108,23 +100,24 @@ class Answers:
         self.pending = None
         able = trainer is not None and trainer.phase in _CAN_SAY
         self.answerer = trainer.child if trainer is not None and able else None
-        self.held = pending.point
+        said, self.held = pending.said, pending.said.point
         return Holding(
             epoch=pending.epoch,
             job=self.job,
             serial=pending.serial,
             able=able,
-            point=pending.point,
+            point=said.point,
             entered=trainer.entered if trainer is not None else None,
-            committed=pending.committed,
+            committed=said.committed or 0,
             host=warm.host if warm is not None else "",
             counter=self.ctx.counter,
-            gives=pending.gives,
-            replays=pending.replays,
-            given=pending.given,
-            calls=pending.calls,
-            body=pending.body,
-            unproven=pending.unproven,
+            gives=said.gives,
+            replays=said.replays,
+            given=said.given,
+            calls=said.calls,
+            body=said.body,
+            unproven=said.unproven,
+            ended=said.ended,
             proves=warm is not None and warm.proves,
             walks=warm is not None and warm.walks,
             chains=warm is not None and warm.chains,

@@ -94,6 +94,9 @@ class TrainerHolds:
     """In the body of which step its script is, or was last; 0: above the loop, -1: not there."""
     unproven: bool = False
     """The process has yet to show that it computes what the others do."""
+    ended: bool | None = None
+    """The state is what the body of its step has left: that is not run here any more. None: an
+    older trainer, which doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)

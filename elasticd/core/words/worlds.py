@@ -116,6 +116,8 @@ class Holding:
     """In the body of which step its script is, or was last."""
     unproven: bool = False
     """Its trainer has yet to show that it computes what the others do."""
+    ended: bool | None = None
+    """The state is what the body of its step has left. None: an older build, which doesn't say."""
     proves: bool = False
     """The process at ``host`` can show others that it knows a world's secret."""
     walks: bool = False

@@ -157,9 +157,9 @@ class DaemonSeat:
                 self.driver.background.writer.step_done()
             protocol.end_update(point, update)
 
-    def end_load(self, point: Point) -> None:
+    def end_load(self, point: Point, *, complete: bool) -> None:
         with self.driver.turn() as protocol:
-            protocol.end_load(point)
+            protocol.end_load(point, complete=complete)
 
     def give_up_update(self) -> None:
         with self.driver.turn() as protocol:

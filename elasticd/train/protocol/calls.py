@@ -112,8 +112,9 @@ class Calls:
             self._bodies, self._coming, self._ended = self._coming, None, None
 
     def replaced(self) -> None:
-        """A state from elsewhere is in place: nothing is known of what led to it."""
-        self._bodies, self._ended = {}, None
+        """A state from elsewhere is in place: nothing is known of what led to it, and the script is
+        in no body that leads on from it."""
+        self._bodies, self._ended, self._body = {}, None, -1
 
     def _give_again(self, world: TrainerWorld) -> None:
         for here in self._newest.values():
@@ -136,13 +137,18 @@ class Calls:
         for body in [body for body in bodies if body < step]:
             del bodies[body]
 
-    def told(self, word: TrainerHolds) -> TrainerHolds:
-        """The answer to a freeze, with what is known here."""
+    def told(self, word: TrainerHolds, *, complete: bool) -> TrainerHolds:
+        """The answer to a freeze, with what is known here; ``complete``: the state came as what
+        its step's body has left elsewhere."""
         calls = tuple(
             Called(body, len(here.results), tuple(map(digest, here.usable)), here.agreed_in)
             for body, here in sorted(self._bodies.items())
         )
-        return replace(word, calls=calls, body=self._body)
+        done = word.point is not None and self._has_ended(word.point.step)
+        return replace(word, calls=calls, body=self._body, ended=complete or done)
+
+    def _has_ended(self, body: int) -> bool:
+        return self._body > body or (self._ended is not None and self._ended[0] == body)
 
     def again(self) -> list[TrainerReturned | TrainerCounts]:
         """To a daemon that was restarted, whatever it still may need."""

@@ -27,6 +27,8 @@ class StateInPlace(Generic[S]):
     """Updates of others can be applied to it."""
     given: bool = False
     """It came from elsewhere: its step's body never ran here."""
+    complete: bool = False
+    """It came as what its step's body has left elsewhere."""
     unproven: bool = False
     """Nobody has seen yet that this process computes from it what others do."""
     freezes: tuple[int, ...] = ()

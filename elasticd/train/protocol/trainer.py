@@ -183,7 +183,8 @@ class TrainerProtocol(Generic[S, U]):
             self._answer_freeze(serial)
 
     def _answer_freeze(self, serial: int) -> None:
-        self.say(self.calls.told(self.held.told(serial, tuple(self._sharing.lending.starts))))
+        held = self.held.told(serial, tuple(self._sharing.lending.starts))
+        self.say(self.calls.told(held, complete=self.held.complete))
 
     def _offer(self, world: TrainerWorld, cargo: Cargo) -> None:
         self._leave()
@@ -326,19 +327,21 @@ class TrainerProtocol(Generic[S, U]):
         world starts. None: its update is given to nobody."""
         visit = self.visits.visit
         missed = None if visit is None or visit.settled else visit.world
-        self.held.given = False
+        self.held.given = self.held.complete = False
         self._sharing.lending.applied(update, None if self.world is None else self.world.generation)
         self._end(point)
         if missed is not None:
             self.held.committed = None
             self.say(w.TrainerLoaded(missed.generation, point.step, point.stamp))
 
-    def end_load(self, point: Point) -> None:
-        """A state from elsewhere is in place. What was committed before belonged to another."""
+    def end_load(self, point: Point, *, complete: bool) -> None:
+        """A state from elsewhere is in place; ``complete``: as what its step's body has left there.
+        What was committed before belonged to another."""
         self._sharing.lending.drop()
         self._voice.retold.brought()
         self.calls.replaced()
         self.held.committed, self.held.given, self.held.unproven = None, True, True
+        self.held.complete = complete
         self._end(point)
 
     def give_up_update(self) -> None:

@@ -121,7 +121,7 @@ class Entrance:
             self._seat.begin_update()
             self._install(brought)
         self._standing.point = want
-        self._seat.end_load(want)
+        self._seat.end_load(want, complete=self._standing.set_up)
         self._standing.publish(loaded=True)
 
     @contextmanager
@@ -155,7 +155,7 @@ class Entrance:
             reason = str(error)
             self._seat.give_up_update()
         else:
-            self._seat.end_load(brought.point)
+            self._seat.end_load(brought.point, complete=self._standing.set_up)
             self._standing.publish()
             self._warm_up(delivery)
         self._seat.prepared(delivery, reason)
@@ -228,6 +228,7 @@ class Entrance:
         self._standing.snapshot = None
         for update in brought.updates:
             self._replay(update)
+            self._standing.set_up = True  # they say what was made of the state above the loop, too
         randomness.seed_body(seed, brought.point.step)
         self._grains.restart()
 

@@ -121,8 +121,9 @@ class Seat(Protocol):
         """A step was applied, by ``update`` if that can be given to others; no loss: it was not
         finite."""
 
-    def end_load(self, point: Point) -> None:
-        """A state from elsewhere is in place."""
+    def end_load(self, point: Point, *, complete: bool) -> None:
+        """A state from elsewhere is in place; not ``complete``: it is from before what the script
+        does above its loop."""
 
     def give_up_update(self) -> None:
         """It ends with the state as it was, if it had begun at all."""

@@ -394,7 +394,7 @@ class Seat(Quiet):
             self._settle()
         self._call()
 
-    def end_load(self, point: Point) -> None:
+    def end_load(self, point: Point, *, complete: bool) -> None:
         self.lending.drop()
         self.point, self.given, self.unproven = point, True, True
         self._settle()

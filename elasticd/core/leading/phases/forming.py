@@ -119,13 +119,13 @@ class Forming:
 
     def tick(self) -> Blames | None:
         """End a world that does not form."""
-        waited, limits, away = self.office.ctx.now - self.since, self._limits(), self._away()
+        waited, limits = self.office.ctx.now - self.since, self._limits()
         late = sorted(node for node, limit in limits.items() if waited >= limit)
         if not late:
             return None
         text = f"the world did not form in {waited:.0f} s; waiting for {late}"
-        if late[0] in away:
-            # If its thread hangs, the next world waits for it in vain as well.
+        if late[0] in self.world.takers and late[0] not in self.office.course.progress:
+            # It does not have its state. If it hangs, the next world waits for it in vain as well.
             hung = Hung(self.office.job, self.world.generation, text, waited)
             self.office.ctx.send(late[0], hung)
         return Blames((Blame(late[0], "hang", text),))

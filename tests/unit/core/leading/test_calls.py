@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from elasticd.core.context import Context
 from elasticd.core.leading.calling import arranged
@@ -117,8 +120,8 @@ POINT = point_of(4)
 OLDER = Tag(1, A, "old")
 
 
-def resume(*sources: str) -> Resume:
-    return Resume(POINT, (A, B, C)[: len(sources)], sources, "")
+def resume(*sources: str, step: int = 4) -> Resume:
+    return Resume(point_of(step), (A, B, C)[: len(sources)], sources, "")
 
 
 def test_main_is_the_caller() -> None:
@@ -178,6 +181,42 @@ def test_who_has_used_what_the_caller_never_had_takes_the_state() -> None:
     # In one world the caller has it, though it may not know yet that all others do.
     holdings = {n: replace(each, entered=GENERATION) for n, each in holdings.items()}
     assert arranged(resume("keep", "keep", "keep"), holdings)[2].sources == ("keep",) * 3
+
+
+def test_who_has_begun_the_body_runs_its_calls() -> None:
+    # C waits at the door of its first body until B, which waits in a call of that one, comes.
+    start = point_of(0)
+    for said in (False, None):
+        holdings = {
+            A: holds(start, GENERATION, given=True, ended=said),
+            B: holds(start, OLDER, body=0, calls=(Called(0, 1),), ended=said),
+        }
+        caller, _, found = arranged(resume("keep", "keep", step=0), holdings)
+        assert (caller, found.sources) == (B, ("keep", "keep"))
+
+
+@pytest.mark.parametrize(("step", "said"), [(0, True), (4, True), (4, None)])
+def test_who_is_in_a_body_that_the_caller_never_ran_takes_the_state(
+    step: int, said: bool | None
+) -> None:
+    past = holds(point_of(step), GENERATION, given=True, ended=said)
+    inside = None if said is None else False
+    holdings = {A: holds(point_of(step), OLDER, body=step, ended=inside), B: past}
+    caller, _, found = arranged(resume("keep", "keep", step=step), holdings)
+    assert (caller, found.sources) == (B, ("peer:b", "keep"))
+    # Not who has ended it, nor who would know of calls that were made in it.
+    ended: dict[str, Any] = {"ended": True}
+    later: dict[str, Any] = {"body": step + 1, "ended": None}
+    along: dict[str, Any] = {"entered": GENERATION}
+    for more in (ended, later, along):
+        holdings[A] = replace(holds(point_of(step), OLDER, body=step, ended=False), **more)
+        sources = arranged(resume("keep", "keep", step=step), holdings)[2].sources
+        assert sources == ("keep", "keep"), more
+    # With calls that B never had A would make those that are left, with others' results.
+    holdings[A] = holds(
+        point_of(step), GENERATION, body=step, ended=False, calls=(Called(step, 1),)
+    )
+    assert arranged(resume("keep", "keep", step=step), holdings)[2].sources == ("peer:b", "keep")
 
 
 def test_updates_do_not_mend_a_body_that_went_another_way() -> None:

@@ -217,7 +217,7 @@ def test_a_freeze_is_answered_while_the_training_thread_is_busy(
     tell(seat, world(OLD, size=1))
     seat.adopt(taken(seat).point)
     tell(seat, FreezeTrainer(7))
-    assert link.said == [TrainerCame(OLD), TrainerHolds(7, POINT, None)]
+    assert link.said == [TrainerCame(OLD), TrainerHolds(7, POINT, None, ended=False)]
     with pytest.raises(GenerationLost):
         seat.begin_update()
 
@@ -304,7 +304,7 @@ def test_a_daemon_that_takes_nothing_does_not_stop_the_training_thread(
     first, second = (partial(seat.prepared, delivery, why) for why in ("no", "nor this"))
     with beside(first), beside(second):
         seat.begin_update()
-        seat.end_load(POINT)
+        seat.end_load(POINT, complete=True)
         seat.check()
         link.takes.set()
     words = [TrainerCame(OLD), *(TrainerPrepared(3, None, why) for why in ("no", "nor this"))]
@@ -338,7 +338,7 @@ def test_no_progress_is_told_of_a_world_before_its_state_is_in_place(
     taken(seat)
     seat.driver.send_progress()
     seat.begin_update()
-    seat.end_load(POINT)
+    seat.end_load(POINT, complete=True)
     seat.driver.send_progress()
     told = [word for word in link.said if isinstance(word, TrainerProgress)]
     assert [(word.step, word.committed) for word in told] == [(0, None)]

@@ -166,8 +166,32 @@ def test_who_takes_a_state_knows_nothing_of_before() -> None:
     later = replace(START, step=7)
     enter(protocol, of_two(2, 1, later, "load"))
     protocol.begin_update()
-    protocol.end_load(later)
+    protocol.end_load(later, complete=True)
     assert holds(protocol, 2).calls == ()
+
+
+def test_it_is_told_whether_the_body_of_the_state_s_step_has_ended() -> None:
+    protocol = second()
+    assert holds(protocol, 1).ended is False
+    protocol.calls.begins(0)
+    assert (holds(protocol, 2).ended, holds(protocol, 3).body) == (False, 0)
+    protocol.calls.ends(0, 0)
+    assert holds(protocol, 4).ended is True
+    # Of a state that was brought, what it was where it came from.
+    for serial, complete in ((5, False), (6, True)):
+        enter(protocol, of_two(serial, 1, START, "load"))
+        protocol.begin_update()
+        protocol.end_load(START, complete=complete)
+        said = holds(protocol, serial)
+        assert (said.ended, said.body) == (complete, -1)
+    # A step of its own, whose body goes on behind the update.
+    enter(protocol, of_two(7, 1, START))
+    protocol.calls.begins(1)
+    assert holds(protocol, 7).ended is True
+    enter(protocol, of_two(8, 1, START))
+    protocol.begin_update()
+    protocol.end_update(replace(START, step=1), None)
+    assert holds(protocol, 8).ended is False
 
 
 def test_a_state_that_never_came_leaves_what_led_to_ours() -> None:

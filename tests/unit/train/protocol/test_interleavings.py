@@ -40,7 +40,7 @@ def script(protocol: Protocol, taken: list[object], moves: list[Move]) -> Iterat
                 yield
                 point = replace(START, step=what.serial)
                 moves.append((None, point))
-                protocol.end_load(point)
+                protocol.end_load(point, complete=True)
                 yield
                 protocol.hold(State(point))
                 yield
@@ -62,7 +62,7 @@ def _train(
         protocol.begin_update()
         yield
         moves.append((here.generation, point))
-        protocol.end_load(point)
+        protocol.end_load(point, complete=True)
     else:
         moves.append((here.generation, point))
         protocol.adopt(point)

@@ -80,7 +80,7 @@ def test_only_a_state_that_is_in_place_counts_as_entered() -> None:
     here, _ = protocol.introduce(FIGURES)
     assert isinstance(here, w.TrainerHere) and (here.generation, here.entered) == (tag(1), None)
     protocol.begin_update()
-    protocol.end_load(Point(Lineage("l"), 3, Stamp("s")))
+    protocol.end_load(Point(Lineage("l"), 3, Stamp("s")), complete=True)
     protocol.hold(State(Point(Lineage("l"), 3, Stamp("s"))), loaded=True)
     here, *_ = protocol.introduce(FIGURES)
     assert isinstance(here, w.TrainerHere) and here.entered == tag(1)

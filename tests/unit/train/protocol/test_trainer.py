@@ -33,7 +33,7 @@ def test_a_freeze_that_comes_before_the_update_drops_the_gradient() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
     protocol.hear(w.FreezeTrainer(4))
-    assert protocol.effects() == [LeaveWorld(), Say(w.TrainerHolds(4, START, None))]
+    assert protocol.effects() == [LeaveWorld(), Say(w.TrainerHolds(4, START, None, ended=False))]
     with pytest.raises(GenerationLost):
         protocol.begin_update()
     assert protocol.held.point == START
@@ -50,8 +50,8 @@ def test_a_freeze_that_comes_in_an_update_is_answered_at_its_end() -> None:
     protocol.end_update(point, update)
     gives = (START.stamp,)
     assert said(protocol) == [
-        w.TrainerHolds(4, point, None, gives),
-        w.TrainerHolds(5, point, None, gives),
+        w.TrainerHolds(4, point, None, gives, ended=False),
+        w.TrainerHolds(5, point, None, gives, ended=False),
     ]
     with pytest.raises(GenerationLost):
         protocol.commit(1)
@@ -63,13 +63,13 @@ def test_an_update_that_is_given_up_leaves_the_answer_as_it_was() -> None:
     protocol.begin_update()
     protocol.hear(w.FreezeTrainer(4))
     protocol.give_up_update()
-    assert said(protocol) == [w.TrainerHolds(4, START, None)]
+    assert said(protocol) == [w.TrainerHolds(4, START, None, ended=False)]
 
 
 def test_a_trainer_without_a_state_says_so() -> None:
     protocol = Protocol()
     protocol.hear(w.FreezeTrainer(1))
-    assert said(protocol) == [w.TrainerHolds(1, None, None)]
+    assert said(protocol) == [w.TrainerHolds(1, None, None, ended=False)]
 
 
 # --- worlds ---------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_progress_is_told_of_a_world_once_its_state_is_in_place() -> None:
     enter(protocol, world(2, state="load"))
     assert protocol.progress(FIGURES) is None, "what is held is not of this world"
     protocol.begin_update()
-    protocol.end_load(START)
+    protocol.end_load(START, complete=True)
     told = protocol.progress(FIGURES)
     assert told is not None and (told.step, told.committed) == (0, None)
     assert later.step == 2
@@ -201,7 +201,7 @@ def test_what_was_committed_outlives_a_world_whose_successor_keeps_the_state() -
     point = make_step(protocol)
     protocol.effects()
     protocol.hear(w.FreezeTrainer(1))
-    assert said(protocol) == [w.TrainerHolds(1, point, 1)]
+    assert said(protocol) == [w.TrainerHolds(1, point, 1, ended=False)]
     enter(protocol, world(2, point, "keep"))
     told = protocol.progress(FIGURES)
     assert told is not None and told.committed == 1
@@ -306,7 +306,7 @@ def test_a_state_that_was_delivered_is_told_of_with_what_it_can_apply() -> None:
     protocol.hear(w.TakeState(3), "files")
     protocol.take()
     protocol.begin_preparing(3)
-    protocol.end_load(START)
+    protocol.end_load(START, complete=True)
     protocol.held.may_replay(True)
     protocol.hold(State(START))
     assert protocol.idle_since(3)

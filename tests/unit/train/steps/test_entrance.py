@@ -6,19 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import mlx.nn as nn
+import mlx.optimizers as optim
 import pytest
 
 from elasticd.checkpoints.codec import write_memory
 from elasticd.errors import GenerationLost
-from elasticd.train.states.state import TrainingState
+from elasticd.train.states.state import Own, TrainingState
+from elasticd.train.states.updates import Reduced, Update, packed
 from elasticd.train.steps.entrance import Entrance
 from elasticd.train.steps.grains import Grains
 from elasticd.train.steps.seat import Files
 from elasticd.train.steps.standing import Standing
 from elasticd.train.world import TrainerWorld
-from elasticd.types import Point
+from elasticd.types import NodeId, Point, Tag
 from tests.unit.train.cohort import spec
 from tests.unit.train.protocol.worlds import START, world
+
+TAG = Tag(1, NodeId("a"), "x")
 
 
 class Seat(SimpleNamespace):
@@ -35,8 +39,8 @@ class Seat(SimpleNamespace):
     def unloaded(self, reason: str, *, spent: bool = False) -> None:
         self.said.append((reason, spent))
 
-    def end_load(self, point: Point) -> None:
-        self.said.append(point)
+    def end_load(self, point: Point, *, complete: bool) -> None:
+        self.said.append((point, complete))
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_, **__: None
@@ -60,4 +64,23 @@ def test_a_state_from_before_the_loop_is_for_a_process_that_has_not_begun_it(
         assert spent and standing.set_up
     else:
         entrance.settle(here)
-        assert seat.said == [START] and standing.set_up == set_up
+        assert seat.said == [(START, set_up)] and standing.set_up == set_up
+
+
+def test_with_the_first_update_comes_what_the_script_did_above_its_loop() -> None:
+    """Who has taken the state from before the loop shall not run that over the newer one."""
+    seat: Any = Seat(set_up=False)
+    seat.state = TrainingState(nn.Linear(2, 2), optim.SGD(0.1))
+    standing = Standing(seat, seat.state)
+    entrance = Entrance(standing, Grains(standing, lambda _: None))
+    entrance.settle(TrainerWorld.as_given(world(1, START, "load")))
+    nothing, left = Own({}, None), seat.state.capture(START, 0, 0)
+    reduced = Reduced(0.5, 1.0, {}, {}, seat.state.parameters())
+    first = Update.of(START, TAG, True, reduced, reduced.gradients)
+    assert first is not None
+    seat.files = lambda _: Files(
+        (write_memory(*packed([first.with_body(nothing, nothing, left)])),)
+    )
+    point = Point(START.lineage, first.step, first.stamp)
+    entrance.settle(TrainerWorld.as_given(world(2, point, "load")))
+    assert seat.said == [(START, False), (point, True)] and standing.set_up

@@ -100,15 +100,19 @@ def test_a_world_that_does_not_form_is_blamed_on_who_is_late() -> None:
     assert evidence == "b: the world did not form in 15 s; waiting for ['b']"
 
 
+@pytest.mark.parametrize("came", [False, True])
 @pytest.mark.parametrize("heard", [False, True])
-def test_a_trainer_that_never_comes_to_load_its_state_is_ended(heard: bool) -> None:
-    """It answers what it holds, but its script may hang; once it tells of the world it doesn't."""
+def test_a_trainer_that_never_has_its_state_is_ended(came: bool, heard: bool) -> None:
+    """It answers what it holds, but its script may hang, or its disk; once it tells of the world
+    neither does."""
     bench = Bench()
     bench.say("ready")
     bench.answer(a=holds(point_of(3)), b=holds(None), c=holds(point_of(3)))
     (_, form), *_ = bench.sent(Form)
     for node in (A, C):
         bench.driver.hear(node, Ready(JOB, form.world.generation))
+    if came:
+        bench.say("active", form.world, B)
     if heard:
         bench.progress(form.world, 3, B)
     bench.pass_time(bench.ctx.timing.load_seconds)
