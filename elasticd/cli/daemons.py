@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import psutil
 
@@ -17,6 +18,23 @@ from elasticd.supervision.birth import birth, has_ended, is_same
 DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
 DAEMON_FILE = "daemon.json"
 LOG_FILE = "daemon.log"
+
+
+class Started(Protocol):
+    """What :class:`subprocess.Popen` knows of a daemon that was started."""
+
+    pid: int
+    returncode: Any
+    """None while it runs, as far as is known."""
+
+    def poll(self) -> int | None:
+        """Look; its exit code once it has ended."""
+
+
+class Start(Protocol):
+    """How the daemon of a node is started: :func:`start_daemon`."""
+
+    def __call__(self, home: Path, program: Sequence[str], /) -> Started: ...
 
 
 def find(record: Path) -> psutil.Process | None:
@@ -65,6 +83,6 @@ def start(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
         )
 
 
-def let_live(process: subprocess.Popen[bytes]) -> None:
+def let_live(process: Started) -> None:
     """It is to outlive us: Popen shall not wait for it, nor complain."""
     process.returncode = 0

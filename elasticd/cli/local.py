@@ -12,16 +12,24 @@ import fcntl
 import os
 import random
 import socket
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from elasticd.cli.daemons import DAEMON, DAEMON_FILE, LOG_FILE, find_daemon, let_live, start_daemon
+from elasticd.cli.daemons import (
+    DAEMON,
+    DAEMON_FILE,
+    LOG_FILE,
+    Start,
+    Started,
+    find_daemon,
+    let_live,
+    start_daemon,
+)
 from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.cli.screen import warn
@@ -87,6 +95,7 @@ def up(
     *,
     partition: str | None = None,
     keep: bool = False,
+    start: Start = start_daemon,
 ) -> list[dict[str, Any]]:
     """Start the cluster's nodes that don't run; returns once all share a view.
 
@@ -96,6 +105,7 @@ def up(
         program: what is started as the daemon, with ``run --home DIR`` behind it.
         partition: the setting of that name; None: as the cluster has it.
         keep: have a keeper start daemons again that die; one that is at work stays in any case.
+        start: how the daemons are started, but for those that a keeper starts.
 
     Returns:
         Per node ``{"id", "address", "home", "pid"}``.
@@ -109,15 +119,15 @@ def up(
     interrupts = Interrupts()
     with _locked(home), interrupts.in_force():
         nodes = _prepare(home, count, _partition(partition))
-        started: dict[str, subprocess.Popen[bytes]] = {}
+        started: dict[str, Started] = {}
         kept = False
         try:
             with interrupts.held():
                 kept = end_keeper(home)  # two that start the same daemon would be one too many
                 for node in nodes:
                     if find_daemon(node.home) is None:
-                        started[node.name] = start_daemon(node.home, program)
-            damaged = _await_view(nodes, started, program, interrupts)
+                        started[node.name] = start(node.home, program)
+            damaged = _await_view(nodes, started, lambda home: start(home, program), interrupts)
             described = [_described(node, started) for node in nodes if node not in damaged]
             with interrupts.held():
                 if keep or kept:
@@ -344,8 +354,8 @@ def _old(nodes: Sequence[LocalNode]) -> int:
 
 def _await_view(
     nodes: Sequence[LocalNode],
-    started: dict[str, subprocess.Popen[bytes]],
-    program: Sequence[str],
+    started: dict[str, Started],
+    start: Callable[[Path], Started],
     interrupts: Interrupts,
 ) -> list[LocalNode]:
     """Wait until the nodes share a view; returns those that don't start since they are damaged."""
@@ -357,7 +367,7 @@ def _await_view(
             if process is None and find_daemon(node.home) is None:
                 # It was killed a moment before we looked, and had not ended yet.
                 with interrupts.held():
-                    started[node.name] = process = start_daemon(node.home, program)
+                    started[node.name] = process = start(node.home)
             if process is not None and process.poll() == DamageError.exit_code and len(nodes) > 1:
                 nodes = [other for other in nodes if other is not node]
                 break
@@ -404,7 +414,7 @@ def _obituary(node: LocalNode, what: str) -> str:
     return f"the daemon of {node.name} {what} (log: {node.home / LOG_FILE})"
 
 
-def _described(node: LocalNode, started: dict[str, subprocess.Popen[bytes]]) -> dict[str, Any]:
+def _described(node: LocalNode, started: dict[str, Started]) -> dict[str, Any]:
     process = find_daemon(node.home)
     pid = process.pid if process else started[node.name].pid if node.name in started else None
     return {
@@ -420,7 +430,7 @@ def _described(node: LocalNode, started: dict[str, subprocess.Popen[bytes]]) -> 
 
 def _end(
     homes: Sequence[Path],
-    started: dict[str, subprocess.Popen[bytes]],
+    started: dict[str, Started],
     patience_seconds: float = DOWN_SECONDS,
 ) -> None:
     """End the daemons of ``homes``: asked first, then by SIGKILL, their children too."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import psutil
 
@@ -33,12 +33,13 @@ from elasticd.supervision.birth import has_ended, is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
-from tests.integration import ledgers
+from tests.integration import ledgers, nursery, starting
 from tests.integration.alone import JOBS, copy_kernels
 from tests.integration.leftovers import accepts, processes_of
 from tests.integration.nameless import never_given_back
 
 T = TypeVar("T")
+
 
 ELASTICCTL = Path(sys.executable).with_name("elasticctl")
 WAIT_SECONDS = 120.0
@@ -86,6 +87,8 @@ class Cluster:
     by_command = False
     """Whether they are started and ended by a process, as people do: half a second of a processor
     more, for clusters whose daemons are to have more of our :attr:`environment` than a folder."""
+    nurseries: ClassVar[nursery.Nurseries | None] = None
+    """Where daemons and commands are forked. Without any each is a Python that starts."""
 
     def __init__(self, folder: Path, nodes: int, kernels: Path | None = None) -> None:
         """``kernels``: a warm cache of MLX's compiled kernels, which every node starts with."""
@@ -94,12 +97,12 @@ class Cluster:
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         self.size = nodes
-        self.program: Sequence[str | Path] = DAEMON
+        self.program: Sequence[str] = DAEMON
         """What :meth:`restart_daemon` starts."""
         self.seen: set[Seen] = set()
         self.client = Client(self.home)
         self._starting = False
-        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._daemons: list[starting.Daemon] = []
 
     def __enter__(self) -> Self:
         self.up()
@@ -127,8 +130,11 @@ class Cluster:
         self, *words: str | Path, seconds: float = WAIT_SECONDS
     ) -> subprocess.CompletedProcess[str]:
         """``elasticctl`` with this home, run to its end."""
+        words = ("--home", self.home, *words)
+        if (nurseries := self._nurseries()) is not None:
+            return nurseries.run(nursery.COMMAND, words, self.environment, seconds)
         return subprocess.run(
-            [ELASTICCTL, "--home", self.home, *words],
+            [ELASTICCTL, *words],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -159,7 +165,7 @@ class Cluster:
                 self.command("local", "up", "-n", str(self.size))
             else:
                 with self._temporary():
-                    local.up(self.home, self.size)
+                    local.up(self.home, self.size, start=self._start_daemon)
         except ElasticdError as error:
             raise AssertionError(self.report(f"local up: {error}")) from error
         finally:
@@ -225,6 +231,7 @@ class Cluster:
         """Processes, ports and temporary files of ours that exist now."""
         left = [f"{one.role} {one.pid}" for one in sorted(self.seen, key=_pid) if one.alive]
         left += [f"process {pid}: {what}" for pid, what in processes_of(self.home)]
+        left += starting.running(self._daemons)
         left += [f"port {name}" for name in self.addresses if accepts(name)]
         left += [f"temporary file {path}" for path in everything(self.temporary)[1:]]
         return left
@@ -375,17 +382,7 @@ class Cluster:
         """SIGKILL the daemon of ``node`` and start another at once; returns when that answers."""
         self.kill_daemon(node)
         home = self.home / node
-        with (home / "daemon.log").open("ab") as log:
-            daemon = subprocess.Popen(
-                [*self.program, "run", "--home", home],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-                env=self.environment,
-                start_new_session=True,
-            )
-        self._daemons.append(daemon)
+        daemon = self._start_daemon(home, self.program)
         own = Client(home)
 
         def answers() -> bool:
@@ -398,6 +395,15 @@ class Cluster:
         finally:
             self._starting = False
         self.note()
+
+    def _start_daemon(self, home: Path, program: Sequence[str]) -> starting.Daemon:
+        self._daemons.append(starting.start(self._nurseries(), program, home, self.environment))
+        return self._daemons[-1]
+
+    def _nurseries(self) -> nursery.Nurseries | None:
+        """If what starts there is what would start by itself."""
+        there = None if self.by_command else self.nurseries
+        return there if there is not None and there.can_start(self.environment) else None
 
     def kill_node(self, node: str) -> None:
         """SIGKILL the daemon of ``node``, then its children, which nobody can replace now."""

@@ -15,6 +15,7 @@ from elasticd.errors import ElasticdError
 from elasticd.types import JobId
 from tests.integration.alone import ALONE, Alone
 from tests.integration.cluster import ENDED, STEPS, Cluster
+from tests.integration.nursery import Nurseries
 
 ARENA_NODES = 4
 HEAL_SECONDS = 30.0
@@ -38,6 +39,14 @@ def _turn(item: pytest.Item) -> tuple[bool, bool]:
 
 def fixtures_of(item: pytest.Item) -> list[str]:
     return item.fixturenames if isinstance(item, pytest.Function) else []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nurseries() -> Iterator[Nurseries]:
+    """Where clusters' daemons and commands are forked. Set up first, so it ends last."""
+    with contextlib.closing(Nurseries()) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "nurseries", made)
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,75 @@
+"""What the nursery forks is what a Python of its own would be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
+from tests.integration.nursery import COMMAND, DAEMON, NURSERIES, Forked, Nurseries
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def forking(nurseries: Nurseries) -> Nurseries:
+    if not nurseries.can_start(os.environ):
+        pytest.skip("no fork without exec here")
+    return nurseries
+
+
+def fork(nurseries: Nurseries, folder: Path, *words: str | Path) -> Forked:
+    with (folder / "log").open("wb") as log:
+        return nurseries.start(DAEMON, words, folder, (log, log), os.environ)
+
+
+@pytest.mark.parametrize(
+    "words", [["--version"], ["status"], ["status", "--json"], ["status", "a", "b"], ["logs", "-h"]]
+)
+def test_a_command_says_what_it_says_by_itself(
+    forking: Nurseries, tmp_path: Path, words: list[str]
+) -> None:
+    given = ["--home", str(tmp_path), *words]
+    forked = forking.run(COMMAND, given, os.environ, WAIT_SECONDS)
+    own = subprocess.run([ELASTICCTL, *given], capture_output=True, text=True, check=False)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (
+        own.returncode, own.stdout, own.stderr
+    )  # fmt: skip
+
+
+def test_a_daemon_ends_with_its_own_code_and_words(forking: Nurseries, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "elasticd.toml").write_text("nothing = 1\n")
+    daemon = fork(forking, tmp_path, "run", "--home", tmp_path / "home")
+    assert daemon.wait(WAIT_SECONDS) == 2
+    assert "elasticd.toml" in (tmp_path / "log").read_text()
+
+
+def test_a_killed_daemon_has_died_of_the_signal(forking: Nurseries, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    daemon = fork(forking, tmp_path, "run", "--home", home)
+    assert daemon.runs
+    daemon.kill()
+    assert daemon.wait(WAIT_SECONDS) == -signal.SIGKILL
+    assert not daemon.runs
+
+
+def test_what_python_reads_at_its_start_is_not_forked(forking: Nurseries) -> None:
+    assert not forking.can_start({**os.environ, "PYTHONHASHSEED": "1"})
+    assert forking.can_start({**os.environ, "TMPDIR": "/tmp"})
+
+
+def test_forked_daemons_are_processes_of_their_own(cluster: Cluster, forking: Nurseries) -> None:
+    daemons = [psutil.Process(cluster.processes(node)[0].pid) for node in cluster.nodes]
+    nurseries = {daemon.ppid() for daemon in daemons}
+    assert len(nurseries) == NURSERIES[DAEMON], "all of them would have the same seed"
+    for daemon, node in zip(daemons, cluster.nodes, strict=True):
+        assert os.getsid(daemon.pid) == daemon.pid
+        assert Path(daemon.cwd()) == cluster.home / node
+        held = {os.path.realpath(f"/proc/{daemon.pid}/fd/{fd}") for fd in (1, 2)}
+        assert held == {str(cluster.home / node / "daemon.log")}
