@@ -19,6 +19,8 @@ from elasticd.errors import OperationError, UsageError
 UNIT_NAME = "elasticd.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 _FOLDER = "WorkingDirectory="
+_OF_THE_SYSTEM = (("usr",), ("etc",), ("boot",), ("efi",))
+"""What ProtectSystem=full keeps from being written."""
 STOP_SECONDS = 90
 NOTHING_TO_DO = "{} is as it would be written, and the service runs: nothing to do"
 CALL_SECONDS = 120.0
@@ -132,12 +134,25 @@ class UnitFile:
             f"TimeoutStopSec={STOP_SECONDS}",
             "TimeoutStartSec=90",
             "LimitNOFILE=65536",
+            "# Neither the daemon nor a script needs more rights than its account has.",
+            "NoNewPrivileges=yes",
+            "LockPersonality=yes",
+            *self._closed(),
             "",
             "[Install]",
             f"WantedBy={'multi-user.target' if self.user else 'default.target'}",
             "",
         ]
         return "\n".join(lines)
+
+    def _closed(self) -> list[str]:
+        """What the system manager alone can close. Devices stay open: MLX may need the GPU's."""
+        if self.user is None:
+            return []
+        closed = ["ProtectHostname=yes", "ProtectKernelLogs=yes"]
+        # A home that lies in a part of the system has to be written.
+        within = self.home.parts[1:2] in _OF_THE_SYSTEM
+        return closed if within else [*closed, "ProtectSystem=full"]
 
 
 def quote(word: str, *, command: bool = False) -> str:

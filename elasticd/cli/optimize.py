@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from elasticd.cli import screen, submit
 from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import ENDED, print_table, shown_bytes
 from elasticd.cli.preflight import Assignments
+from elasticd.cli.screen import progress
 from elasticd.cli.tables import Table
 from elasticd.cli.trials.measured import (
     TURNS,
@@ -113,7 +112,7 @@ def optimize(
         raise UsageError(f"{path}: --write changes a job.toml, and this is a file of mlx-lm's")
     members, busy = _cluster(options.client)
     interrupts = Interrupts()
-    with interrupts.in_force(), _folder(interrupts) as folder, _progress(options.json) as tells:
+    with interrupts.in_force(), _folder(interrupts) as folder, progress(options.json) as tells:
         runner = TrialRunner(path, spec, packed, assignments or [], folder, seconds, tells)
         search = Search(spec.batch.global_, nodes or max(members, spec.world.min), runner.run)
         found = _tried(search, spec)
@@ -194,17 +193,6 @@ def _folder(interrupts: Interrupts) -> Iterator[Path]:
     finally:
         with interrupts.held():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """On a terminal one line that changes; else nothing."""
-    console = Console(stderr=True)
-    if quiet or console.is_dumb_terminal or not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    with console.status("beginning", spinner="line") as status:
-        yield lambda text: status.update(screen.clean(text))
 
 
 def _write(path: Path, micro: int) -> None:

@@ -203,11 +203,10 @@ def calibrate(
 def asked(client: Client, request: RunPreflight, quiet: bool, files: bytes = b"") -> dict[str, Any]:
     """The report; unless ``quiet`` what is being done is said meanwhile. ``files``: the archive of
     a script that is offered."""
-    with client.open(request) as connection:
+    with client.open(request) as connection, screen.progress(quiet) as tell:
         try:
             while "doing" in (frame := connection.answer(_NEXT_SECONDS)):
-                if not quiet:
-                    screen.say(f"{frame['doing']} …", flush=True)
+                tell(f"{frame['doing']} …")
                 if frame.get("send"):
                     send_archive(connection, files)
         except UsageError as error:

@@ -6,12 +6,13 @@ reason or log can steer the terminal that shows it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -64,6 +65,18 @@ def width() -> int | None:
         return int(asked)
     console = Console()
     return console.width if console.is_terminal else None
+
+
+@contextlib.contextmanager
+def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What says how far something is: on a terminal one line of stderr that changes; else
+    nothing."""
+    console = Console(stderr=True)
+    if quiet or console.is_dumb_terminal or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    with console.status("beginning", spinner="line") as status:
+        yield lambda text: status.update(clean(text))
 
 
 def say_lines(lines: Iterable[Line]) -> None:

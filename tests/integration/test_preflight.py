@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import RunPreflight
+from elasticd.core.words.requests import RunPreflight, ShowStatus
 from elasticd.preflight.nodes import NODE_CHECKS
 from tests.integration.alone import JOBS
 from tests.integration.cluster import Cluster
@@ -122,3 +123,35 @@ def test_a_job_does_without_a_node_on_which_its_preflight_fails(
         (out,) = cluster.kinds(job, "node_unfit")
         assert out["node"] == two and "A_TOKEN" in out["reason"]
         assert [each["members"] for each in cluster.kinds(job, "world_formed")] == [[one]]
+
+
+def test_a_job_whose_nodes_are_asked_again_is_shown_in_its_preflight(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
+        here, slow = cluster.home / cluster.nodes[0], tmp_path / "slow"
+        interpreter, folder = tmp_path / "interpreter", tmp_path / "wanting"
+        interpreter.write_text(f'#!/bin/sh\nif [ -e "{slow}" ]; then exec sleep 15; fi\nexit 1\n')
+        interpreter.chmod(0o700)
+        folder.mkdir()
+        (folder / "train.py").write_text("import elasticd\n")
+        (folder / "job.toml").write_text(
+            f'[job]\nname = "wanting"\nentrypoint = "train.py"\npython = "{interpreter}"\n'
+            "[batch]\nglobal = 8\nmicro = 1\n[train]\nsteps = 3\n"
+        )
+        asked = ("--home", here, "--json")
+        found = json.loads(cluster.run("preflight", folder, *asked).stdout)
+        assert set(of(found, "interpreter").values()) == {"fail"}
+        slow.touch()
+        with ThreadPoolExecutor() as aside:
+            submitted = aside.submit(cluster.command, "submit", folder, *asked)
+
+            def before() -> dict[str, Any] | None:
+                jobs = Client(here).request(ShowStatus(ended=0))["jobs"]
+                return next((job for job in jobs if job["state"] == "preflight"), None)
+
+            shown = cluster.wait_for("a job in its preflight", before)
+            assert shown["name"] == "wanting" and "asked again" in shown["reason"]
+            cluster.command("cancel", shown["id"], "--home", here)
+            assert json.loads(submitted.result())["id"] == shown["id"]
+        assert cluster.wait_end(shown["id"], "cancelled")["step"] == 0

@@ -34,9 +34,12 @@ class Foresight:
     desk: PreflightDesk
     emit: Callable[[Emit], None]
 
-    async def foresee(self, record: JobRecord) -> tuple[JobRecord, Callable[[], None]]:
+    async def foresee(
+        self, record: JobRecord, waits: Callable[[], None]
+    ) -> tuple[JobRecord, Callable[[], None]]:
         """The record of a job that is about to be known, with the nodes that it does without; and
-        what tells of that, once it is known. Only of files that a preflight has looked at."""
+        what tells of that, once it is known. Only of files that a preflight has looked at. It calls
+        ``waits`` before nodes are asked."""
         kept = await asyncio.to_thread(self._kept, record)
         if kept is None:
             return record, _nothing
@@ -44,6 +47,7 @@ class Foresight:
         able = [node for node in self.desk.nodes() if _trains(*self.desk.duty(node))]
         fresh, answered = list[CheckResult](), list[NodeId]()
         if fails(stored, able):
+            waits()
             seen = await self._fresh(able, needs)
             answered = [job.node for _, job in seen]
             fresh = [*judged([one for one, _ in seen]), *judged_job(needs, [j for _, j in seen])]

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.jobs.status import job_settings, job_status
 from elasticd.core.node import Node
+from elasticd.shell.control.preflights import PREFLIGHT, WAITS, Preflights
 from elasticd.shell.storage.eventlog import Event, EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.types import JobId
@@ -23,6 +25,7 @@ class JobListing:
     node: Node
     events: EventLog
     reading: EventReading
+    preflights: Preflights
 
     def listed(self, ended: int | None) -> list[JobId]:
         """The jobs in their order; of the ended ones only so many, those that ended last."""
@@ -36,6 +39,21 @@ class JobListing:
         over.sort(key=lambda job: self.events.ended(job) or 0.0)
         last = set(over[len(over) - ended :])
         return [record.id for record in shown if not record.ended or record.id in last]
+
+    def before(self, job: JobId | None) -> list[dict[str, Any]]:
+        """What is said of jobs that wait for their preflight, or of that one."""
+        shown: dict[str, Any] = {"state": PREFLIGHT, "reason": WAITS, "ended": None, "recent": []}
+        waiting = [each for each in self.preflights.records() if each.id not in self.node.records]
+        return [{**job_status(each, {}), **shown} for each in waiting if job in (None, each.id)]
+
+    def names(self) -> list[JobId]:
+        """The jobs that may be named by how their ids begin."""
+        known = [job for job, record in self.node.records.items() if not record.forgotten]
+        return [*known, *(record.id for record in self.preflights.records())]
+
+    def settings(self, job: JobId) -> dict[str, Any]:
+        """What the job.toml says of one that is listed, for people."""
+        return job_settings(self.preflights.record(job) or self.node.records[job])
 
     async def some_at_a_time(self, jobs: Sequence[JobId]) -> AsyncIterator[list[dict[str, Any]]]:
         """What is said of each; of one that was forgotten meanwhile nothing."""

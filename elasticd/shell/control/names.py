@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.words.requests import ShowStatus
 from elasticd.errors import OperationError
 from elasticd.shell.control.server import Handler, Handlers, Said, Stream
+from elasticd.types import JobId
 
 _SHOWN = 5
 
@@ -30,13 +32,21 @@ def in_full(given: str, what: str, names: Iterable[str]) -> str:
     return found[0] if found else given
 
 
+async def _at_once(job: JobId) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the ids in a request are completed from. Forgotten jobs must be named in full."""
+    """What the ids in a request are completed from. Forgotten jobs must be named in full.
+
+    ``known``: returns when a job is in no preflight, and so is known if it is one.
+    """
 
     jobs: Callable[[], Iterable[str]]
     forgotten: Callable[[], Iterable[str]]
     nodes: Callable[[], Iterable[str]]
+    known: Callable[[JobId], Awaitable[None]] = _at_once
 
     def complete(self, request: Any) -> Any:
         """``request`` with the ids in full: its fields ``job``, ``node`` and ``groups`` (of nodes).
@@ -67,7 +77,11 @@ class Names:
 
         def wrapped(handler: Handler) -> Handler:
             async def handle(request: Any, stream: Stream) -> Said | None:
-                return await handler(self.complete(request), stream)
+                request = self.complete(request)
+                job = getattr(request, "job", None)
+                if isinstance(job, str) and not isinstance(request, ShowStatus):
+                    await self.known(JobId(job))
+                return await handler(request, stream)
 
             return handle
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from elasticd.core.jobs.status import job_settings, jobs_without
+from elasticd.core.jobs.status import jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
 from elasticd.core.words import requests as r
@@ -59,7 +59,6 @@ class Queries:
         self._cluster = cluster
         self._states = states
         self._events = EventReading(events)
-        self._listing = JobListing(node, events, self._events)
         self._neighbours = neighbours
         self._infos = infos
         self._ways = ways
@@ -71,6 +70,7 @@ class Queries:
         self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
         self.files = JobFiles(node, states.archives, states.me)
         self.submissions = Submissions(node, states, self.files, self._ask)
+        self._listing = JobListing(node, events, self._events, self.submissions.preflights)
 
     def handlers(self) -> Handlers:
         return {
@@ -98,16 +98,18 @@ class Queries:
     async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
         listed = self._listing.listed(request.ended)
+        waiting = self._listing.before(request.job)
         if request.job is not None:
-            listed = [self.known(request.job)]
+            listed = [] if waiting else [self.known(request.job)]
         jobs: list[dict[str, Any]] = []
         async for more in self._listing.some_at_a_time(listed):
             if request.parts and jobs and most_bytes([*jobs, *more]) > PART_BYTES:
                 await stream.send({"jobs": jobs, "more": True})
                 jobs = []
             jobs += more
+        jobs += waiting
         if request.settings and request.job is not None:
-            settings = job_settings(node.records[listed[0]])
+            settings = self._listing.settings(request.job)
             jobs = [{**job, "settings": settings} for job in jobs]
         queue = node.tables.jobs.queue()
         return {
@@ -137,9 +139,10 @@ class Queries:
         """What the ids in requests are completed from."""
         records = self._node.records
         return Names(
-            lambda: [job for job, record in records.items() if not record.forgotten],
+            self._listing.names,
             lambda: [job for job, record in records.items() if record.forgotten],
             self.node_names,
+            self.submissions.preflights.over,
         )
 
     def node_names(self) -> set[NodeId]:

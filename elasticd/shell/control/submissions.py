@@ -22,6 +22,7 @@ from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.accounts import account_of
 from elasticd.shell.control.jobfiles import JobFiles
+from elasticd.shell.control.preflights import Preflights
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.arrival import Arrival
 from elasticd.shell.storage.places import Places
@@ -55,21 +56,27 @@ class LastNumber:
     value: int = 0
 
 
-async def _as_it_is(record: JobRecord) -> tuple[JobRecord, Callable[[], None]]:
+Foresee = Callable[[JobRecord, Callable[[], None]], Awaitable[tuple[JobRecord, Callable[[], None]]]]
+
+
+async def _as_it_is(
+    record: JobRecord, waits: Callable[[], None]
+) -> tuple[JobRecord, Callable[[], None]]:
     return record, lambda: None
 
 
 @dataclass(slots=True)
 class Submissions:
     """Of one daemon. ``ask`` has the control plane answer an event with the number it is given.
-    ``foresee`` adds to a job's record what is known before it runs; what it returns beside that
-    tells of it, once the job is known."""
+    ``foresee`` adds to a job's record what is known before it runs, and says so if that takes a
+    while; what it returns beside that tells of it, once the job is known."""
 
     node: Node
     states: States
     files: JobFiles
     ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
-    foresee: Callable[[JobRecord], Awaitable[tuple[JobRecord, Callable[[], None]]]] = _as_it_is
+    foresee: Foresee = _as_it_is
+    preflights: Preflights = field(default_factory=Preflights)
     _last: LastNumber = field(default_factory=LastNumber)
     _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
@@ -159,9 +166,10 @@ class Submissions:
         except ProtocolError:
             raise UsageError("the archive arrived damaged; submit again") from None
         short = await self.files.spread(record)
-        foreseen, tell = await self.foresee(record)
-        is_new = record.id not in self.node.records
-        await self.ask(lambda request: e.Submit(request, foreseen))
+        with self.preflights.of(record) as waits:
+            foreseen, tell = await self.foresee(record, waits)
+            is_new = record.id not in self.node.records
+            await self.ask(lambda request: e.Submit(request, foreseen))
         if is_new:
             tell()
         obstacle = self.node.drivers.obstacle(foreseen, self._members())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +16,17 @@ from elasticd.train.steps.seat import Seat
 from elasticd.train.world import TrainerWorld
 
 
+def _settled() -> None:
+    if mx.default_device() == mx.gpu:
+        mx.synchronize()
+
+
 class Summing:
     """Keeps the buffer and the plan from step to step."""
 
-    def __init__(self, seat: Seat, grains: Grains) -> None:
-        self._seat, self._grains = seat, grains
+    def __init__(self, seat: Seat, grains: Grains, settle: Callable[[], None] = _settled) -> None:
+        """``settle``: waits for the GPU, and raises what went wrong there."""
+        self._seat, self._grains, self._settle = seat, grains, settle
         self._flat: mx.array | None = None
         self._plan: tuple[object, ChunkPlan] | None = None
 
@@ -31,7 +39,10 @@ class Summing:
 
         Raises:
             GenerationLost: the world has ended; the grains' sums are kept.
+            RuntimeError: the GPU has failed meanwhile: nothing has left this process.
         """
+        # An evaluation may return before the failure of an earlier command buffer is known.
+        self._settle()
         sums = self._grains.sums
         if world.size == 1:
             total = sums.total()

@@ -201,9 +201,17 @@ def test_what_the_file_promises() -> None:
         "WorkingDirectory": "/var/lib/elasticd",
         "TimeoutStopSec": "90",
         "LimitNOFILE": "65536",
+        "NoNewPrivileges": "yes",
+        "LockPersonality": "yes",
+        "ProtectSystem": "full",
     }
     assert {name: service[name] for name in expected} == expected
     assert float(service["WatchdogSec"]) > 0
+    within = parsed(UnitFile(Path("/usr/local/elasticd"), "train"))["Service"]
+    assert "ProtectSystem" not in within, "it couldn't write its own home"
+    own = parsed(UnitFile(Path("/home/ann/elasticd"), None))["Service"]
+    assert not [name for name in own if name.startswith("Protect")], "an account can't close it"
+    assert not {"PrivateDevices", "ProtectClock", "DevicePolicy"} & {*service}, "it needs its GPU"
 
 
 def test_quoting() -> None:

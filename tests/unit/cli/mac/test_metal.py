@@ -24,6 +24,13 @@ def test_a_gradient_that_differs_is_told(tmp_path: Path) -> None:
     assert found.verdict == "fail" and "exact: no" in found.cure
 
 
+def test_a_gpu_that_has_others_to_serve_is_told(tmp_path: Path) -> None:
+    found = metal.grain(tmp_path, lambda: "a", lambda: 0.2)
+    assert (found.verdict, "200.00 ms" in found.value) == ("warn", True)
+    assert found.cure.startswith("Each step takes so much longer")
+    assert metal.grain(tmp_path, lambda: "a", lambda: 0.0001).verdict == "pass"
+
+
 def test_an_update_that_differs_is_told(tmp_path: Path) -> None:
     found = metal.adamw(tmp_path, map(str, itertools.count()).__next__, lambda: "0")
     assert found.verdict == "fail" and "require_exact" in found.cure

@@ -44,6 +44,7 @@ class Desk:
     drained: tuple[NodeId, ...] = ()
     asked: list[NodeId] = field(default_factory=list)
     told: list[Emit] = field(default_factory=list)
+    waited: list[bool] = field(default_factory=list)
 
     def now(self) -> float:
         return NOW
@@ -70,9 +71,13 @@ class Desk:
         report = {"time": NOW - 60, "checks": checks, "needs": to_plain(NEEDS), **changes}
         (self.home / REPORT_NAME).write_text(json.dumps(report))
 
+    def waits(self) -> None:
+        assert self.asked == [], "it waits from the first question on"
+        self.waited.append(True)
+
     def foresee(self, record: JobRecord = RECORD) -> JobRecord:
         desk = cast(PreflightDesk, self)
-        found, tell = asyncio.run(Foresight(desk, self.told.append).foresee(record))
+        found, tell = asyncio.run(Foresight(desk, self.told.append).foresee(record, self.waits))
         assert self.told == []
         tell()
         return found
@@ -99,7 +104,7 @@ def test_a_node_on_which_a_check_fails_still_is_left_out_from_the_start(tmp_path
 def test_one_that_was_mended_since_takes_part(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.keeps(WITHOUT)
-    assert desk.foresee() == RECORD and sorted(desk.asked) == [A, B]
+    assert desk.foresee() == RECORD and sorted(desk.asked) == [A, B] and desk.waited
     assert [e.fields["unfit"] for e in desk.told] == [[]]
 
 
@@ -121,6 +126,7 @@ def test_where_nothing_failed_nobody_is_asked_again(tmp_path: Path) -> None:
     desk.told.clear()
     desk.keeps(WITHOUT)
     assert desk.foresee() == RECORD and desk.asked == [], "it doesn't train anyway"
+    assert not desk.waited
 
 
 @pytest.mark.parametrize(

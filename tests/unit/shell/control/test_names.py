@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from elasticd.core.words import requests as r
 from elasticd.errors import OperationError
 from elasticd.preflight.needs import JobNeeds
 from elasticd.shell.control.names import Names, in_full
+from elasticd.shell.control.server import Stream
 from elasticd.types import JobId, NodeId
 
 JOBS = ("byte-lm-1-aaaa", "byte-lm-2-bbbb", "digits-3-cccc", "digits-3-cccc-4-dddd")
@@ -73,3 +74,31 @@ def test_handlers_are_given_ids_in_full() -> None:
 
 async def _await(awaitable: Any) -> None:
     await awaitable
+
+
+def test_what_is_asked_of_a_job_waits_until_its_preflight_is_over() -> None:
+    order, over = list[str](), asyncio.Event()
+
+    async def known(job: JobId) -> None:
+        await over.wait()
+        order.append(f"known {job}")
+
+    async def handle(request: Any, stream: Stream) -> None:
+        order.append(type(request).__name__)
+
+    names = Names(lambda: JOBS, tuple, lambda: NODES, known)
+    kinds = r.ShowStatus, r.CancelJob
+    handlers = names.completing({kind: handle for kind in kinds})
+    stream = cast(Stream, None)
+
+    async def main() -> None:
+        cancelled = asyncio.ensure_future(
+            handlers[r.CancelJob](r.CancelJob(JobId("digits-3-cccc-4")), stream)
+        )
+        await handlers[r.ShowStatus](r.ShowStatus(job=JobId("byte-lm-1")), stream)
+        assert order == ["ShowStatus"]
+        over.set()
+        await cancelled
+        assert order[1:] == ["known digits-3-cccc-4-dddd", "CancelJob"]
+
+    asyncio.run(main())

@@ -25,6 +25,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.shell.children import launches
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.control.jobfiles import JobFiles
+from elasticd.shell.control.listing import JobListing
 from elasticd.shell.control.server import Stream
 from elasticd.shell.control.submissions import MAX_RECEIVING, MAX_WAITING, Submissions
 from elasticd.shell.network.neighbours import Neighbours
@@ -299,7 +300,9 @@ def test_what_is_foreseen_is_in_the_record_and_told_once_the_job_is_known(
     daemon, told = Daemon(tmp_path), list[int]()
     submissions = daemon.start()
 
-    async def foresee(record: JobRecord) -> tuple[JobRecord, Callable[[], None]]:
+    async def foresee(
+        record: JobRecord, waits: Callable[[], None]
+    ) -> tuple[JobRecord, Callable[[], None]]:
         return replace(record, inexact="seen"), lambda: told.append(len(daemon.queued))
 
     submissions.foresee = foresee
@@ -317,5 +320,69 @@ def test_what_is_foreseen_is_in_the_record_and_told_once_the_job_is_known(
             r.SubmitJob(SPEC.to_dict(), len(DATA), again, record.id), sender.stream
         )
         assert len(daemon.queued) == 2 and told == [1], "it was known"
+
+    run(main())
+
+
+def test_a_job_is_in_its_preflight_until_it_is_known(tmp_path: Path, run: Run) -> None:
+    daemon = Daemon(tmp_path)
+    submissions, go = daemon.start(), asyncio.Event()
+    preflights = submissions.preflights
+    listing = JobListing(submissions.node, cast(Any, None), cast(Any, None), preflights)
+
+    async def foresee(
+        record: JobRecord, waits: Callable[[], None]
+    ) -> tuple[JobRecord, Callable[[], None]]:
+        assert preflights.records() == [], "what is over at once is no state"
+        waits()
+        await go.wait()
+        return record, lambda: None
+
+    submissions.foresee = foresee
+
+    async def main() -> None:
+        taken = asyncio.create_task(submissions.take(SPEC, DATA, archive.digest(DATA)))
+        while not preflights.records():  # noqa: ASYNC110  its files are written by a thread
+            await asyncio.sleep(0)
+        (record,) = preflights.records()
+        (shown,) = listing.before(None)
+        assert (shown["id"], shown["state"]) == (record.id, "preflight") and "2 s" in shown[
+            "reason"
+        ]
+        assert listing.before(record.id) == [shown] and listing.before(JobId("job-9-aaaa")) == []
+        over = asyncio.create_task(preflights.over(record.id))
+        await asyncio.sleep(0)
+        assert not over.done()
+        go.set()
+        await taken
+        await over
+        await preflights.over(record.id)
+        assert preflights.records() == [] and listing.before(None) == []
+
+    run(main())
+
+
+def test_a_client_that_hangs_up_leaves_no_job_in_its_preflight(tmp_path: Path, run: Run) -> None:
+    submissions = Daemon(tmp_path).start()
+    preflights = submissions.preflights
+
+    async def foresee(
+        record: JobRecord, waits: Callable[[], None]
+    ) -> tuple[JobRecord, Callable[[], None]]:
+        waits()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    submissions.foresee = foresee
+
+    async def main() -> None:
+        taken = asyncio.create_task(submissions.take(SPEC, DATA, archive.digest(DATA)))
+        while not preflights.records():  # noqa: ASYNC110  its files are written by a thread
+            await asyncio.sleep(0)
+        (record,) = preflights.records()
+        taken.cancel()
+        await asyncio.wait([taken])
+        await preflights.over(record.id)
+        assert preflights.records() == []
 
     run(main())
