@@ -134,10 +134,7 @@ def optimize(
     if write and found.change is not None:
         _write(path, found.change)
     shown = _TrialsShown(path, spec, search, found, cluster, None if alone else everywhere, here)
-    if options.json:
-        screen.print_json(shown.told(written=write and found.change is not None))
-    else:
-        shown.show(written=write)
+    shown.say(options.json, written=write)
 
 
 def _refuse(path: Path, spec: JobSpec, write: bool) -> None:
@@ -312,6 +309,12 @@ class _TrialsShown:
     cluster: _Cluster
     everywhere: ClusterTrials | None
     here: bool
+
+    def say(self, as_json: bool, *, written: bool) -> None:
+        if as_json:
+            screen.print_json(self.told(written=written and self.found.change is not None))
+        else:
+            self.show(written=written)
 
     def told(self, *, written: bool) -> dict[str, Any]:
         found, search = self.found, self.search
