@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from elasticd.preflight.trials import TrialAsked
 from elasticd.types import NodeId, NodeRole
 
 TunedAs = Literal["", "lora", "dora", "full"]
@@ -65,11 +66,13 @@ class JobNeeds:
 @dataclass(frozen=True, slots=True)
 class ScriptOffer:
     """A job whose first step may be made: ``spec`` as JobSpec.to_dict(), and the archive of its
-    files."""
+    files. ``trial``: it is tried with another setting in place of all else. An earlier version
+    knows no such thing."""
 
     spec: dict[str, Any] = field(hash=False)
     archive_bytes: int
     archive_digest: str
+    trial: TrialAsked | None = None
 
 
 @dataclass(frozen=True, slots=True)

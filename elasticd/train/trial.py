@@ -1,8 +1,8 @@
-"""``python -m elasticd.train.trial``: the job itself, alone, with other settings. Who has started
-it is told of each step, and ends it when it has seen enough.
+"""``python -m elasticd.train.trial WISH FD``: the job itself, alone, with other settings.
 
-A trial has a copy of the job's folder for itself, and its outputs and checkpoints beside that. No
-daemon knows of it.
+Who has started it is told of each step at FD, and ends it when it has seen enough. A trial has a
+copy of the job's folder for itself, and its outputs and checkpoints beside that. No daemon knows of
+it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
-from elasticd.settings.job import JobSpec, load
+from elasticd.preflight.trials import WARM_STEPS
+from elasticd.settings.job import JobSpec
 from elasticd.train.alone import AloneSeat
 from elasticd.train.link.background import Background
 from elasticd.train.link.host import run_job
@@ -27,23 +28,35 @@ from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps import randomness, relief
 from elasticd.train.steps.seat import HOST
-from elasticd.train.wanted import WARM_STEPS, TrialWish
 from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import Point
 
+NICE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TrialWish:
+    """What a trial is to be like, as who starts it has written it. ``relief``: the level of it.
+    ``store_every``: steps between checkpoints; 0: none. ``aside``: it gives way to all others."""
+
+    spec: dict[str, Any]
+    relief: int = 0
+    store_every: int = 0
+    aside: bool = False
+
 
 class TrialSeat(AloneSeat):
-    """Tells of each step when its update is made."""
+    """Tells of each step when its update is made, as lines of JSON."""
 
-    def __init__(self, spec: JobSpec, folder: Path, wanted: TrialWish) -> None:
+    def __init__(self, spec: JobSpec, folder: Path, wanted: TrialWish, fd: int) -> None:
         super().__init__(spec, folder)
-        self._wanted = wanted
+        self._wanted, self._fd = wanted, fd
         self._stored = folder / "checkpoints"
         self._background = Background(spec, self._wrote, self._sends, self._notes)
 
     def say(self, **told: Any) -> None:
         """One line."""
-        os.write(self._wanted.fd, json.dumps(told).encode() + b"\n")
+        os.write(self._fd, json.dumps(told).encode() + b"\n")
 
     def _first_world(self) -> TrainerWorld:
         every = self._wanted.store_every
@@ -78,22 +91,23 @@ class TrialSeat(AloneSeat):
             self.say(unwritten=str(values["checkpoint_error"]))
 
 
-def main() -> None:
+def main(wish: Path, fd: int) -> None:
     """Run the script that the job names, and exit with its status."""
-    wanted = TrialWish.read(sys.argv[1])
-    path = Path(wanted.job)
-    spec = load(path, wanted.overrides)
-    seat = TrialSeat(spec, path.parent, wanted)
+    wanted = TrialWish(**json.loads(wish.read_bytes()))
+    if wanted.aside:
+        os.nice(NICE)
+    spec, folder = JobSpec.from_dict(wanted.spec), Path.cwd()
+    seat = TrialSeat(spec, folder, wanted, fd)
     limit, _ = node_limit(None)
     seat.say(limit=limit)
     HOST.prepare(seat)
     relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
-    code = run_job(spec, path.parent)
+    code = run_job(spec, folder)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # as a trainer's host does
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), int(sys.argv[2]))

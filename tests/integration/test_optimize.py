@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.integration.cluster import Cluster
 from tests.unit.cli.test_commands import PROGRAM
 
 pytestmark = pytest.mark.process
@@ -137,6 +138,41 @@ def test_whoever_ends_it_leaves_nothing(folder: Path, number: int) -> None:
     assert process.returncode not in (0, 2)
     assert not any(psutil.pid_exists(pid) for pid in trials)
     assert not [*(folder / "temporary").iterdir()] and text_of(folder) == JOB
+
+
+@pytest.mark.deep
+def test_the_node_with_the_least_memory_decides(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    """A grain takes as long however many samples it has, but node-1 has no room for three."""
+    script = SCRIPT.format(
+        pause="time.sleep(0.1)\n    if len(batch[0]) > int(os.environ['ROOM']):"
+        " raise MemoryError('Unable to allocate 8 GiB')",
+        folder=str(tmp_path),
+    )
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "train.py").write_text(script)
+    named = JOB.replace("[batch]", 'pass_env = ["ROOM"]\n[batch]').replace(
+        "micro = 2 ", "micro = 1 "
+    )
+    (job / "job.toml").write_text(named)
+    with make_cluster(tmp_path / "cluster", 2) as cluster:
+        for node, room in zip(cluster.nodes, ("8", "2"), strict=True):
+            secrets = cluster.home / node / "secrets.env"
+            secrets.write_text(f"ROOM={room}\n")
+            secrets.chmod(0o600)
+        words = ("optimize", job, "--seconds", "0.3", "--write", "--json", "--home", cluster.home)
+        found = json.loads(cluster.run(*words).stdout)
+        assert found["suggestion"] == {"batch.micro": 2} and found["written"]
+        (full,) = [each for each in found["trials"] if each["micro"] == 4]
+        assert full["failed"].startswith("node-1: memory ran out")
+        assert [each["node"] for each in found["by_node"]] == cluster.nodes
+        assert all(each["micro"] == 2 and each["seconds"] for each in found["by_node"])
+        assert (job / "job.toml").read_text() == named.replace("micro = 1 ", "micro = 2 ")
+        assert (
+            cluster.run("jobs", "--json", "--home", cluster.home).stdout.strip() == '{"jobs": []}'
+        )
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -10,10 +10,8 @@ from typing import Any
 
 from elasticd.cli.output import shown_bytes
 from elasticd.counting import counted
-from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.preflight.trials import Setting, Trial
 
-LEAST_STEPS = 3
-"""Of a trial, for it to count."""
 LEAST_GAIN = 0.03
 """What is faster by less than that is not worth other bits."""
 TURNS = 3
@@ -23,63 +21,19 @@ _DEAR = 0.02
 """Of the time may go into checkpoints."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """``micro``: samples at once. ``recompute``: activations are computed again. ``store_every``:
-    steps between checkpoints; 0: none."""
-
-    micro: int
-    recompute: bool = False
-    store_every: int = 0
-
-    @property
-    def relief(self) -> int:
-        """The level of it."""
-        return RECOMPUTE_LEVEL if self.recompute else 0
-
-    def __str__(self) -> str:
-        more = ", activations computed again" * self.recompute
-        stores = f", a checkpoint every {self.store_every} steps" if self.store_every else ""
-        return f"micro {self.micro}{more}{stores}"
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One run. ``seconds``: of each step that counts. Bytes are of MLX's memory: the most that
-    arrays had, and what they have between steps. ``failed``: why it came to nothing."""
-
-    setting: Setting
-    seconds: tuple[float, ...] = ()
-    peak_bytes: int = 0
-    active_bytes: int = 0
-    limit_bytes: int = 0
-    stored: tuple[tuple[int, float], ...] = ()
-    """Bytes and seconds of each checkpoint."""
-    failed: str = ""
-    short: bool = False
-    """It failed for want of memory."""
-
-    @property
-    def median_seconds(self) -> float:
-        return median(self.seconds)
-
-    @property
-    def mean_seconds(self) -> float:
-        return sum(self.seconds) / len(self.seconds)
-
-    def plain(self) -> dict[str, Any]:
-        """As ``--json`` tells it."""
-        return {
-            "micro": self.setting.micro,
-            "recompute": self.setting.recompute,
-            "store_every": self.setting.store_every,
-            "steps": len(self.seconds),
-            "seconds": round(self.median_seconds, 6) if self.seconds else None,
-            "lowest": round(min(self.seconds), 6) if self.seconds else None,
-            "highest": round(max(self.seconds), 6) if self.seconds else None,
-            "peak_bytes": self.peak_bytes,
-            "failed": self.failed or None,
-        }
+def as_told(trial: Trial) -> dict[str, Any]:
+    """As ``--json`` tells it."""
+    return {
+        "micro": trial.setting.micro,
+        "recompute": trial.setting.recompute,
+        "store_every": trial.setting.store_every,
+        "steps": len(trial.seconds),
+        "seconds": round(trial.median_seconds, 6) if trial.seconds else None,
+        "lowest": round(min(trial.seconds), 6) if trial.seconds else None,
+        "highest": round(max(trial.seconds), 6) if trial.seconds else None,
+        "peak_bytes": trial.peak_bytes,
+        "failed": trial.failed or None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

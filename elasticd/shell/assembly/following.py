@@ -25,6 +25,7 @@ from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.control.stepdesk import StepDesk
+from elasticd.shell.control.trialdesk import TrialDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.losses import Losses
@@ -122,6 +123,7 @@ def preflight_of(
     needs, speeds = OwnNeeds(home, os.environ), SpeedDesk(home, neighbours, os.environ, trains)
     archives = queries.files.archives
     steps = StepDesk(neighbours, archives, children.files, Scratch(home), os.environ, trains, used)
-    desk = PreflightDesk(home, neighbours, own, needs, links, speeds, steps, away, duty)
+    trials = TrialDesk(steps)
+    desk = PreflightDesk(home, neighbours, own, needs, links, speeds, steps, trials, away, duty)
     queries.submissions.foresee = Foresight(desk, talk.emit).foresee
     return desk

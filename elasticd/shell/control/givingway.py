@@ -6,10 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from elasticd.shell.children.trial import tried
 
 _LOOK_SECONDS = 0.5
+T = TypeVar("T")
 
 
 async def tried_aside(
@@ -19,23 +21,29 @@ async def tried_aside(
     late: float,
     in_the_way: Callable[[], object],
 ) -> bytes:
-    """What the command prints, as by :func:`tried`, in a thread. It is stopped as soon as
-    ``in_the_way`` says something, and where the caller is cancelled; it has ended then.
+    """What the command prints, as by :func:`tried`, and as :func:`given_way`.
 
     Raises:
         OperationError: as :func:`tried`.
     """
+    return await given_way(lambda stop: tried(command, variables, folder, late, stop), in_the_way)
+
+
+async def given_way(work: Callable[[threading.Event], T], in_the_way: Callable[[], object]) -> T:
+    """What ``work`` returns, in a thread. It is told to stop as soon as ``in_the_way`` says
+    something, and where the caller is cancelled; it has ended then. Raises what it raises."""
     stop = threading.Event()
-    work = asyncio.ensure_future(asyncio.to_thread(tried, command, variables, folder, late, stop))
+    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:
-        while not work.done():
-            await asyncio.wait({work}, timeout=_LOOK_SECONDS)
+        while not running.done():
+            await asyncio.wait({running}, timeout=_LOOK_SECONDS)
             if in_the_way():
                 stop.set()
     finally:
         stop.set()
-        await asyncio.wait({work})
-        error = None if work.cancelled() else work.exception()  # so that nobody misses it
+        await asyncio.wait({running})
+        # So that nobody misses it.
+        error = None if running.cancelled() else running.exception()
     if error is not None:
         raise error
-    return work.result()
+    return running.result()

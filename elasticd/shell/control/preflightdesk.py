@@ -42,6 +42,7 @@ from elasticd.preflight.seen import (
     NodeUnseen,
 )
 from elasticd.preflight.speeds import USUAL_SECONDS, SpeedSeen, judged_speeds, machines
+from elasticd.preflight.trials import TrialAsked
 from elasticd.settings.job import JobSpec
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.answers import file_with, told_by
@@ -51,6 +52,7 @@ from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.control.stepdesk import StepDesk
+from elasticd.shell.control.trialdesk import TrialDesk, is_trial
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.storage.durable import write_whole
 from elasticd.types import NodeId, NodeRole
@@ -88,6 +90,7 @@ class PreflightDesk:
     links: LinkDesk
     speeds: SpeedDesk
     steps: StepDesk
+    trials: TrialDesk
     away: Callable[[], Sequence[NodeId]]
     duty: Callable[[NodeId], tuple[NodeRole, bool]]
     now: Callable[[], float] = unix_seconds
@@ -104,6 +107,8 @@ class PreflightDesk:
                 return file_with(await self._had(needs))
             case WantSpeed():
                 return await self.speeds.serve(wanted)
+            case WantFirstStep() if is_trial(wanted):
+                return await self.trials.serve(wanted)
             case WantFirstStep():
                 return await self.steps.serve(wanted)
             case WantLinks() | WantDoor():
@@ -120,6 +125,9 @@ class PreflightDesk:
         async def tell(doing: str) -> None:
             await stream.send(PreflightTold(doing))
 
+        offer = request.script
+        if offer is not None and offer.trial is not None:
+            return await self._tries(offer, offer.trial, bool(request.busy), stream)
         report = self._report(await self._look(request, tell, stream), request.job)
         kept = dict(report)
         if request.job is not None:
@@ -129,6 +137,16 @@ class PreflightDesk:
         except OSError as error:  # it is told all the same
             log.warning("the report of the preflight is not kept", reason=str(error))
         return report
+
+    async def _tries(
+        self, offer: ScriptOffer, trial: TrialAsked, busy: bool, stream: Stream
+    ) -> Mapping[str, Any]:
+        """What the job comes to with another setting, on all nodes that train. Nothing is kept."""
+        _spec(offer)
+        nodes = [node for node in self.nodes() if self.duty(node) == ("train", False)]
+        asked = await asyncio.gather(*(self.ask(node) for node in nodes))
+        seen = [each for each in asked if isinstance(each, NodeSeen)]
+        return await self.trials.look(offer, trial, seen, busy, stream)
 
     async def _look(self, request: RunPreflight, tell: Tell, stream: Stream) -> list[CheckResult]:
         nodes = self.nodes()

@@ -133,10 +133,8 @@ class StepDesk:
 
     async def _made(self, wanted: WantFirstStep) -> StepSeen:
         spec = JobSpec.from_dict(wanted.spec)
-        try:
-            with self.archives.held(wanted.digest), self.scratch.folder() as folder:
-                await self.archives.have(wanted.digest)
-                data = await asyncio.to_thread(self._packed, wanted.digest)
+        async with self.packed(wanted.digest) as data:
+            with self.scratch.folder() as folder:
                 own = variables(spec.job, spec.job.pass_env, self.files, self.daemons)
                 runs = []
                 for number in range(RUNS):
@@ -144,9 +142,21 @@ class StepDesk:
                     await asyncio.to_thread(place.mkdir)
                     await asyncio.to_thread(archive.unpack, data, place / "job")
                     runs.append(await self._run(spec, place, own, wanted.busy))
-        finally:
-            await self._left(wanted.digest)
         return of_runs(runs)
+
+    @contextlib.asynccontextmanager
+    async def packed(self, digest: str) -> AsyncIterator[bytes]:
+        """A job's files, which some node has. Nothing of them stays here, unless a job has them.
+
+        Raises:
+            OperationError: they can't be had, or are damaged.
+        """
+        try:
+            with self.archives.held(digest):
+                await self.archives.have(digest)
+                yield await asyncio.to_thread(self._packed, digest)
+        finally:
+            await self._left(digest)
 
     def _packed(self, digest: str) -> bytes:
         with open(self.archives.open(digest), "rb") as file:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -104,19 +107,77 @@ def test_nor_where_it_says_something_strange(
     assert asked("bash", "elasticctl cancel ", home) == []
 
 
-def test_bash_itself(home: Path, tmp_path: Path, daemon: Daemon, status: dict[str, Any]) -> None:
-    daemon(home, {"status": status})
-    program = tmp_path / "elasticctl"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
-    program.chmod(0o755)
-    script = run({"_ELASTICCTL_COMPLETE": "source_bash"}).stdout
-    typed = f"""{script}
+BASH = """{script}
 COMP_WORDS=({program} cancel by) COMP_CWORD=2
 _elasticctl_completion {program}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
+FISH = """{script}
+complete --do-complete "elasticctl cancel by"
+"""
+ZSH = """
+autoload -Uz compinit
+compinit -u -d {folder}/dump
+{script}
+print ready
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_the_shell_itself(
+    home: Path, tmp_path: Path, daemon: Daemon, status: dict[str, Any], shell: str
+) -> None:
+    """What is typed is completed as by the key: as much as the ids that fit have in common."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell} (apt-get install {shell})")
+    daemon(home, {"status": status})
+    program = tmp_path / "elasticctl"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+    program.chmod(0o755)
+    script = run({"_ELASTICCTL_COMPLETE": f"source_{shell}"}).stdout
+    own = {"ELASTICD_HOME": str(home), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = os.environ | own | {"HOME": str(tmp_path), "TERM": "dumb"}
+    if shell == "zsh":
+        typed_at_zsh(ZSH.format(script=script, folder=tmp_path), env, JOBS[0])
+        return
+    typed = {"bash": BASH, "fish": FISH}[shell].format(script=script, program=program)
+    words = {"bash": ["--norc", "-c"], "fish": ["--no-config", "-c"]}[shell]
     done = subprocess.run(
-        ["bash", "--norc", "-c", typed], capture_output=True, text=True, timeout=60,
-        env=os.environ | {"ELASTICD_HOME": str(home)},
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == (f"{JOBS[0]}\n", ""), sys.version
+        [shell, *words, typed], capture_output=True, text=True, timeout=60, env=env
+    )
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [JOBS[0]], sys.version
+    assert done.stderr == ""
+
+
+def typed_at_zsh(script: str, env: dict[str, str], wanted: str) -> None:
+    """Waits until a terminal shows it on which the tab key was pressed behind an unfinished id. zsh
+    completes nowhere else."""
+    own, its = pty.openpty()
+    process = subprocess.Popen(
+        ["zsh", "--no-rcs", "-i"],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        env=env,
+        start_new_session=True,
+    )
+    os.close(its)
+
+    def until(text: str) -> None:
+        shown = ""
+        while text not in shown:
+            assert select.select([own], [], [], 60)[0], shown
+            shown += os.read(own, 4096).decode()
+
+    try:
+        file = Path(env["HOME"]) / "completion.zsh"
+        file.write_text(script)
+        os.write(own, f"source {file}\n".encode())
+        until("ready\r\n")
+        os.write(own, b"elasticctl cancel by\t")
+        until(wanted.removeprefix("by"))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(own)

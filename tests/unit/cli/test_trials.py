@@ -8,13 +8,13 @@ import pytest
 
 from elasticd.cli.trials.measured import (
     Search,
-    Setting,
-    Trial,
     noise,
     of_recomputing,
     of_storing,
     verdict,
 )
+from elasticd.preflight.trials import Setting, Trial, TrialSeen, slowest, untried
+from elasticd.types import NodeId
 
 
 def trial(micro: int, *seconds: float, **more: object) -> Trial:
@@ -121,3 +121,26 @@ def test_what_is_advised_of_checkpoints() -> None:
     assert "not known: none was written" in of_storing(runs, trial(4, 1.0), 10)
     longer = of_recomputing(runs, Trial(Setting(4, recompute=True), (1.5,) * 3))
     assert "a step takes 50% longer" in longer
+
+
+def test_a_setting_counts_as_its_slowest_node_and_as_the_one_with_the_least_memory_left() -> None:
+    one, two, three = (NodeId(name) for name in ("a", "b", "c"))
+    fast = trial(4, 1.0, 1.0, 1.0, peak_bytes=3, active_bytes=1, limit_bytes=4)
+    slow = trial(4, 3.0, 3.0, 3.0, peak_bytes=3, active_bytes=2, limit_bytes=9)
+    found = slowest([(one, fast), (two, slow)])
+    assert found.median_seconds == 3.0 and not found.failed
+    assert (found.peak_bytes, found.active_bytes, found.limit_bytes) == (3, 1, 4)
+    broken, short = trial(4, failed="no module"), trial(4, failed="memory ran out", short=True)
+    assert slowest([(one, fast), (two, broken)]).failed == "b: no module"
+    found = slowest([(one, fast), (two, broken), (three, short)])
+    assert found.short and found.failed == "c: memory ran out" and not found.seconds
+
+
+def test_where_nothing_was_tried_is_said() -> None:
+    seen = [
+        TrialSeen(NodeId("a"), trial(4, 1.0)),
+        TrialSeen(NodeId("b"), trains="lm-1-aaaa"),
+        TrialSeen(NodeId("c"), older=True, error="no such table"),
+        TrialSeen(NodeId("d"), error="not connected"),
+    ]
+    assert untried(seen) == ["b: lm-1-aaaa runs there", "d: not connected"]

@@ -29,6 +29,7 @@ from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.control.speeddesk import SpeedDesk
 from elasticd.shell.control.stepdesk import StepDesk
+from elasticd.shell.control.trialdesk import TrialDesk
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.types import NodeId, NodeRole
 
@@ -147,7 +148,17 @@ class Desk:
             return "train", node in self.drained
 
         self.desk = PreflightDesk(
-            home, neighbours, own, needs, links, speeds, steps, lambda: [GONE], duty, lambda: NOW
+            home,
+            neighbours,
+            own,
+            needs,
+            links,
+            speeds,
+            steps,
+            TrialDesk(steps),
+            lambda: [GONE],
+            duty,
+            lambda: NOW,
         )
 
     def run(self, **request: Any) -> dict[str, Any]:

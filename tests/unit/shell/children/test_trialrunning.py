@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from elasticd.cli import submit
-from elasticd.cli.trials.measured import Setting, Trial
-from elasticd.cli.trials.running import MOST_LOG_BYTES, TrialRunner
+from elasticd import archive
+from elasticd.errors import OperationError
+from elasticd.preflight.trials import Setting, Trial
+from elasticd.shell.children.environment import of_child
+from elasticd.shell.children.trialrunning import MOST_LOG_BYTES, TrialRunner
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +32,7 @@ user_code_seconds = {patience}
 """
 
 
-def tried(folder: Path, does: str, patience: float = 3600.0) -> Trial:
+def tried(folder: Path, does: str, patience: float = 3600.0, **more: Any) -> Trial:
     """What comes of a process that does that."""
     python, job, trials = folder / "python", folder / "job", folder / "trials"
     python.write_text(f"#!/bin/sh\n{does}\n")
@@ -38,8 +42,8 @@ def tried(folder: Path, does: str, patience: float = 3600.0) -> Trial:
     (job / "train.py").touch()
     path = job / "job.toml"
     path.write_text(SETTINGS.format(python=python, patience=patience))
-    spec, packed = submit.prepare(path, [])
-    runner = TrialRunner(path, spec, packed, [], trials, 1.0, lambda text: None)
+    spec, packed = archive.of_job(path)
+    runner = TrialRunner(spec, packed.data, of_child(os.environ, ""), trials, 1.0, **more)
     found = runner.run(Setting(8))
     assert list(trials.iterdir()) == []
     return found
@@ -58,6 +62,18 @@ def test_a_process_that_tells_nothing_any_more_is_given_up(tmp_path: Path) -> No
     closing = "import os, time; os.closerange(3, 1000); time.sleep(3000)"
     found = tried(tmp_path, f"exec {sys.executable} -c '{closing}'", patience=2.0)
     assert "it came to no further step than 0" in found.failed
+
+
+@pytest.mark.timeout(60)
+def test_one_that_takes_too_long_is_given_up_and_one_that_is_in_the_way_ends(
+    tmp_path: Path,
+) -> None:
+    for each in ("late", "stopped"):
+        (tmp_path / each).mkdir()
+    found = tried(tmp_path / "late", "echo it thinks\nexec sleep 3000", most_seconds=0.5)
+    assert found.failed == "it came to no further step than 0: it thinks"
+    with pytest.raises(OperationError, match="a job began"):
+        tried(tmp_path / "stopped", "exec sleep 3000", stop=lambda: "a job began")
 
 
 @pytest.mark.timeout(60)

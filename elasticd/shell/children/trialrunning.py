@@ -5,26 +5,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from elasticd import archive
-from elasticd.archive import Archive
-from elasticd.cli.trials.measured import LEAST_STEPS, Setting, Trial
+from elasticd.errors import OperationError
+from elasticd.preflight.trials import LEAST_STEPS, WARM_STEPS, Setting, Trial
 from elasticd.recovery.signatures import of_text
 from elasticd.settings.job import JobSpec
-from elasticd.shell.children import environment
-from elasticd.train.wanted import WARM_STEPS, TrialWish
+from elasticd.shell.children.environment import Variables
+from elasticd.shell.clock import monotonic_seconds
 
+MODULE = "elasticd.train.trial"
 MOST_STEPS = 30
 """Of a trial that count: more make its median no better."""
 MOST_LOG_BYTES = 16 << 20
@@ -35,52 +36,60 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(slots=True)
 class TrialRunner:
-    """Of one job. ``folder``: where each trial has one of its own. ``seconds``: how long steps are
-    measured in each. ``tells``: what was seen so far, now and then."""
+    """Of one job. ``data``: the archive of its files. ``folder``: where each trial has one of its
+    own. ``seconds``: how long steps are measured in each. ``tells``: what was seen so far, now and
+    then. ``stop``: why the trial that runs is to end, if it is. ``aside``: it gives way to
+    everything else on the machine. ``most_seconds``: it is given up after so long."""
 
-    path: Path
     spec: JobSpec
-    packed: Archive
-    overrides: Sequence[str]
+    data: bytes
+    variables: Variables
     folder: Path
     seconds: float
-    tells: Callable[[str], None]
+    tells: Callable[[str], None] = lambda text: None
+    stop: Callable[[], str] = lambda: ""
+    aside: bool = False
+    most_seconds: float = math.inf
     count: int = 0
 
     def run(self, setting: Setting) -> Trial:
-        """Raises OperationError: this machine lacks a variable that the job wants."""
+        """Raises OperationError: it is to end."""
         self.count += 1
         home, log = self.folder / str(self.count), self.folder / f"{self.count}.log"
-        archive.unpack(self.packed.data, home)
-        job = home / self.path.name
-        if not job.exists():  # the job's own file may not be among what is shipped
-            shutil.copyfile(self.path, job)
+        archive.unpack(self.data, home)
+        told = self.folder / f"{self.count}.json"
+        told.write_text(json.dumps(self._told(setting)))
         try:
-            with _process(self._started(setting, job, log)) as (process, lines):
+            with _process(self._started(told, home, log)) as (process, lines):
                 seen = _TrialWatch(setting, self.seconds)
                 self._watch(process, lines, log, seen)
                 return seen.trial(process, _tail(log))
         finally:
             shutil.rmtree(home, ignore_errors=True)
-            log.unlink(missing_ok=True)
+            for file in (log, told):
+                file.unlink(missing_ok=True)
+
+    def _told(self, setting: Setting) -> dict[str, Any]:
+        """As the process reads it."""
+        spec = replace(self.spec, batch=replace(self.spec.batch, micro=setting.micro))
+        return {
+            "spec": spec.to_dict(),
+            "relief": setting.relief,
+            "store_every": setting.store_every,
+            "aside": self.aside,
+        }
 
     def _started(
-        self, setting: Setting, job: Path, log: Path
+        self, told: Path, home: Path, log: Path
     ) -> Callable[[int], subprocess.Popen[bytes]]:
-        own = (f"batch.micro={setting.micro}",)
-        named, home = self.spec.job, job.parent
-        variables = environment.of_trainer(os.environ, "", named, named.pass_env)
+        command = [self.spec.job.python or sys.executable, "-m", MODULE, str(told)]
 
         def start(fd: int) -> subprocess.Popen[bytes]:
-            wanted = TrialWish(
-                fd, str(job), (*self.overrides, *own), setting.relief, setting.store_every
-            )
-            command = [named.python or sys.executable, "-m", "elasticd.train.trial"]
             with log.open("ab") as printed:  # at its end, wherever that is by then
                 return subprocess.Popen(
-                    [*command, json.dumps(asdict(wanted))],
+                    [*command, str(fd)],
                     cwd=home,
-                    env=variables,
+                    env=dict(self.variables),
                     stdin=subprocess.DEVNULL,
                     stdout=printed,
                     stderr=printed,
@@ -95,10 +104,13 @@ class TrialRunner:
     ) -> None:
         """Until it has shown enough, or has ended, or never comes to a step. What it has started
         may have the other end of ``lines``, and is not waited for."""
-        patience = time.monotonic() + self.spec.recovery.user_code_seconds
+        patience = monotonic_seconds() + self.spec.recovery.user_code_seconds
+        late = monotonic_seconds() + self.most_seconds
         data = b""
-        while not seen.enough and time.monotonic() < patience:
+        while not seen.enough and monotonic_seconds() < min(patience, late):
             _bound(log)
+            if why := self.stop():
+                raise OperationError(why)
             ended = process.poll() is not None  # what it has told is all there from now on
             if not select.select([lines], [], [], 0.0 if ended else _LOOK_SECONDS)[0]:
                 if ended:
@@ -106,13 +118,13 @@ class TrialRunner:
                 continue
             if not (more := os.read(lines, 65536)):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, patience - time.monotonic()))
+                    process.wait(max(0.0, patience - monotonic_seconds()))
                     return
                 break
             *whole, data = (data + more).split(b"\n")
             for line in whole:
                 seen.take(json.loads(line))
-                patience = time.monotonic() + self.spec.recovery.user_code_seconds
+                patience = monotonic_seconds() + self.spec.recovery.user_code_seconds
             self.tells(f"trying {seen.setting}: step {seen.step}")
         seen.gives_up = not seen.enough
 
