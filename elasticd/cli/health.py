@@ -18,7 +18,7 @@ from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
 from elasticd.cli.daemons import DAEMON_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
-from elasticd.cli.mac.choosing import chosen, say_result, say_table
+from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.running import TrialResult, run_probe
 from elasticd.cli.options import Home, Json, common
@@ -92,7 +92,8 @@ def doctor(
     cluster's home all nodes are looked at. Each finding says where, the cause and the cure.
 
     --mac is for the first day with a Mac: probes of its system, processes, disk and GPU, each in a
-    process of its own with a deadline, and the demo at the end. It ends in a table and a bundle.
+    process of its own with a deadline, and the demo at the end. One installs a service for a while,
+    so sudo asks for your password, once. It ends in a table and a bundle.
     A bundle has the findings, versions and the ends of the daemon's logs; no secrets of the home,
     nothing that scripts have printed, and no data. On Linux each probe runs its Linux side.
 
@@ -137,6 +138,8 @@ def doctor(
 
 def _tried(probes: Sequence[MacProbe], disk: Path | None, *, quiet: bool) -> list[TrialResult]:
     results: list[TrialResult] = []
+    if not quiet:
+        ask_for_root(probes)
     for probe in probes:
         results.append(run_probe(probe, disk))
         if not quiet:

@@ -28,7 +28,7 @@ _OWN_WORDS = frozenset({
 _OWN_KINDS = frozenset({
     "node_joined", "node_lost", "node_forgotten", "node_put_out", "certificate_renewed",
     "job_submitted", "link_avoided", "memory_pressure", "memory_relieved", "preflight_finished",
-    "shares_moved",
+    "shares_foreseen", "shares_moved",
 })  # fmt: skip
 """Events of which the reason is."""
 _OWN_PHRASES = re.compile(

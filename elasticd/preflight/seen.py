@@ -45,6 +45,8 @@ class NodeFacts:
     """How far macOS slows the machine down since it is hot: "nominal" is not at all."""
     addresses: tuple[str, ...] = ()
     """By which others reach it, each with the bits of its network's mask: "10.0.0.5/24"."""
+    gflops: float = 0.0
+    """How fast it computes, as it was measured within the last day."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,13 @@ from typing import Any, cast
 import pytest
 
 from elasticd.client.client import Client
+from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests import RunPreflight, ShowStatus
 from elasticd.preflight.nodes import NODE_CHECKS
+from elasticd.preflight.seen import SPEED_NAME
+from elasticd.preflight.speeds import SpeedSeen
+from elasticd.shell.clock import unix_seconds
+from elasticd.types import NodeId
 from tests.integration.alone import JOBS
 from tests.integration.cluster import Cluster
 
@@ -155,3 +160,21 @@ def test_a_job_whose_nodes_are_asked_again_is_shown_in_its_preflight(
             cluster.command("cancel", shown["id"], "--home", here)
             assert json.loads(submitted.result())["id"] == shown["id"]
         assert cluster.wait_end(shown["id"], "cancelled")["step"] == 0
+
+
+def test_a_job_begins_with_shares_by_what_was_measured(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
+        one, two = cluster.nodes
+        for node, gflops in ((one, 100.0), (two, 300.0)):
+            kept = SpeedSeen(NodeId(node), gflops, "cpu", unix=unix_seconds())
+            (cluster.home / node / SPEED_NAME).write_text(json.dumps(to_plain(kept)))
+        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.4"])
+        cluster.wait_step(job, 1)
+        (told,) = cluster.kinds(job, "shares_foreseen")
+        assert told["seconds"] == {one: 3.0, two: 1.0}
+        first = cluster.kinds(job, "world_formed")[0]
+        grains = {rank["node"]: rank["grains"] for rank in cluster.status(job)["ranks"]}
+        if not cluster.kinds(job, "shares_moved") and len(first["members"]) == 2:
+            assert grains == {one: 2, two: 6}, cluster.report("other shares", job)

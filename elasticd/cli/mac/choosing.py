@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.probes import PROBES
@@ -31,6 +34,21 @@ def chosen(only: Sequence[str], *, mac: bool) -> tuple[MacProbe, ...]:
             said = name or repr(name)
             raise UsageError(f"--only {said}: there is no such probe; there are {', '.join(names)}")
     return tuple(each for each in PROBES if not only or each.name in only)
+
+
+def ask_for_root(
+    probes: Sequence[MacProbe],
+    run: Callable[[Sequence[str]], int] = subprocess.call,
+    here: str = sys.platform,
+    asks: bool | None = None,
+) -> None:
+    """Have sudo ask for the password, once, if one of these takes it. Without it that probe says
+    that it was not tried."""
+    able = sys.stdin.isatty() and os.geteuid() != 0 if asks is None else asks
+    names = [each.name for each in probes if each.root]
+    if here == "darwin" and able and names:
+        say(f"{names[0]} installs a service and takes it away again. sudo asks for your password.")
+        run(("sudo", "-v"))
 
 
 def say_result(result: TrialResult) -> None:

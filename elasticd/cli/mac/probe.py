@@ -18,6 +18,7 @@ class MacProbe:
         run: does it in a folder that is on the disk to be looked at; it may hang or crash.
         seconds: what it gets.
         crashed: the cure if it says nothing.
+        root: on a Mac it takes sudo, whose password its owner gives before.
     """
 
     name: str
@@ -25,3 +26,4 @@ class MacProbe:
     run: Callable[[Path], ProbeFinding]
     seconds: float
     crashed: str
+    root: bool = False

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli.mac import disks, processes, system, whole
+from elasticd.cli.mac import disks, processes, serving, system, whole
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.preflight.finding import ProbeFinding
 
 _SEND = "Send the bundle: the process of this probe ended without a word"
+_SERVICE = "Take the service away by hand: sudo elasticctl service uninstall. And send the bundle"
 _MLX = "Restart the Mac and try again; if it stays so send the bundle"
 
 
@@ -31,6 +32,9 @@ PROBES: tuple[MacProbe, ...] = (
     MacProbe("sleep", "whether it falls asleep by itself", system.sleep_settings, 30.0, _SEND),
     MacProbe("firewall", "whether it lets peers in", system.firewall, 30.0, _SEND),
     MacProbe("plist", "the service's property list", system.plist, 30.0, _SEND),
+    MacProbe(
+        "service", "a service whose daemon is killed", serving.service, 420.0, _SERVICE, root=True
+    ),
     MacProbe("assertions", "a power assertion for a rank", system.assertions, 60.0, _SEND),
     MacProbe("zombies", "leftovers of a dead process", processes.zombies, 30.0, _SEND),
     MacProbe("exits", "notices of exits", processes.exits, 30.0, _SEND),

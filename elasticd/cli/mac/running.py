@@ -57,7 +57,9 @@ def run_probe(probe: MacProbe, disk: Path | None, child: Sequence[str] = CHILD) 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            # sudo knows only who is in the session in which the password was given.
+            start_new_session=not probe.root,
+            process_group=0 if probe.root else None,
         )
         late = False
         try:

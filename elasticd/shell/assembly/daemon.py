@@ -37,6 +37,7 @@ from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.firstshares import FirstShares
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
@@ -149,6 +150,7 @@ class Daemon:
             self._keeper,
             self._forgetting,
             queries,
+            FirstShares(self._node, lambda node: self._desk.preflight.ask(node), self._talk.emit),
         )
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)

@@ -15,6 +15,7 @@ from elasticd.core.words.engines import EngineEffect
 from elasticd.core.words.records import JobRecord, World
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
+from elasticd.shell.control.firstshares import FirstShares
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.forgetting import Forgetting
@@ -36,6 +37,7 @@ class Performers:
     keeper: OutputKeeper
     forgetting: Forgetting
     queries: Queries
+    first: FirstShares
 
     def __call__(self, effect: e.Outward) -> None:
         children, states = self.children, self.states
@@ -98,6 +100,8 @@ class Performers:
         for _, record in records:
             if isinstance(record, JobRecord) and record.forgotten:
                 self.forgetting.forget(record)
+            elif isinstance(record, JobRecord) and record.state == "running":
+                self.first.job_begins(record.id)
             elif isinstance(record, JobRecord) and record.ended:
                 self.keeper.follow(record.id)  # a script may write behind its loop
 

@@ -18,6 +18,7 @@ from elasticd.preflight.power import FIREWALL, THERMAL, heat_of, settings_of
 from elasticd.preflight.seen import NodeFacts
 from elasticd.shell.children.room import pressure
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.control.speeddesk import FRESH_SECONDS, kept_speed
 from elasticd.shell.network.interfaces import with_masks
 from elasticd.supervision.service import run_command
 
@@ -85,8 +86,14 @@ class OwnFacts:
             program=sys.executable,
             walled=walled,
             addresses=with_masks(hosts),
+            gflops=self._speed(),
             unix=unix_seconds(),
         )
+
+    def _speed(self) -> float:
+        known = kept_speed(self.home)
+        fresh = known is not None and 0 <= unix_seconds() - known.unix < FRESH_SECONDS
+        return known.gflops if known is not None and fresh else 0.0
 
 
 def _mlx() -> str:

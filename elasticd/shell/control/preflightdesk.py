@@ -50,7 +50,7 @@ from elasticd.shell.control.linkdesk import LinkDesk
 from elasticd.shell.control.ownfacts import OwnFacts
 from elasticd.shell.control.ownneeds import OwnNeeds
 from elasticd.shell.control.server import Handlers, Stream, on
-from elasticd.shell.control.speeddesk import SpeedDesk
+from elasticd.shell.control.speeddesk import FRESH_SECONDS, SpeedDesk
 from elasticd.shell.control.stepdesk import StepDesk
 from elasticd.shell.control.trialdesk import TrialDesk, is_trial
 from elasticd.shell.network.neighbours import Neighbours
@@ -63,8 +63,6 @@ ANSWER_SECONDS = 20.0
 """A node that has not said by then what it is doesn't answer."""
 JOB_SECONDS = 60.0
 """So one that has not said what it has of a job's needs."""
-_FRESH_SECONDS = 86_400.0
-"""How fast a node computes is not measured anew by a preflight within a day."""
 _SHORT_SECONDS = 2.0
 """For so long a preflight measures it."""
 _FACTS_BYTES = 1 << 20
@@ -243,7 +241,7 @@ class PreflightDesk:
         self, seen: Sequence[NodeSeen], request: RunPreflight, tell: Tell
     ) -> list[SpeedSeen]:
         """Of those whose version can say it; no two on one machine at once."""
-        wanted = WantSpeed(_SHORT_SECONDS, bool(request.busy), _FRESH_SECONDS)
+        wanted = WantSpeed(_SHORT_SECONDS, bool(request.busy), FRESH_SECONDS)
         if request.only == "speed":
             wanted = WantSpeed(request.seconds or USUAL_SECONDS, bool(request.busy))
         turns, found = machines(seen), list[SpeedSeen]()

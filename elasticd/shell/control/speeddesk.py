@@ -29,6 +29,8 @@ from elasticd.shell.storage.durable import write_whole
 from elasticd.types import JobId, NodeId
 
 MODULE = "elasticd.train.calibrating"
+FRESH_SECONDS = 86_400.0
+"""What was measured within a day need not be measured anew."""
 _START_SECONDS = 40.0
 """Until MLX is there, and for products that take longer than they have."""
 _ANSWER_SECONDS = 10.0
@@ -110,18 +112,23 @@ class SpeedDesk:
             return SpeedSeen(me, error="what measures it prints something else")
 
     def _kept(self) -> SpeedSeen | None:
-        """What was found here last, if that can be read."""
-        try:
-            found = from_plain(SpeedSeen, json.loads((self.home / SPEED_NAME).read_bytes()))
-        except (ElasticdError, OSError, ValueError):
-            return None
-        return replace(found, node=self.neighbours.me) if found.gflops > 0 else None
+        found = kept_speed(self.home)
+        return None if found is None else replace(found, node=self.neighbours.me)
 
     def _keep(self, found: SpeedSeen) -> None:
         try:
             write_whole(self.home / SPEED_NAME, json.dumps(to_plain(found)).encode())
         except OSError as error:  # it is told all the same
             log.warning("how fast this node computes is not kept", reason=str(error))
+
+
+def kept_speed(home: Path) -> SpeedSeen | None:
+    """What was found there last, if that can be read."""
+    try:
+        found: SpeedSeen = from_plain(SpeedSeen, json.loads((home / SPEED_NAME).read_bytes()))
+    except (ElasticdError, OSError, ValueError):
+        return None
+    return found if found.gflops > 0 else None
 
 
 def _within(seconds: float) -> float:

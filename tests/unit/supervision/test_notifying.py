@@ -61,7 +61,7 @@ def test_a_daemon_says_that_it_is_ready_that_it_lives_and_that_it_stops(home: Pa
             assert [node["pid"] for node in status["nodes"]] == [daemon.pid], "it was not ready"
             assert [heard(), heard(), heard()] == ["WATCHDOG=1"] * 3, "it lives, again and again"
             daemon.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, daemon.pid, os.WSTOPPED | os.WNOWAIT)
+            os.waitpid(daemon.pid, os.WUNTRACED)
             manager.setblocking(False)
             with pytest.raises(BlockingIOError):
                 while True:

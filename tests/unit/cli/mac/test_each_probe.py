@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.mac import disks, metal, processes, system, whole
+from elasticd.cli.mac import disks, metal, processes, serving, system, whole
 from elasticd.cli.mac.probes import PROBES
 from elasticd.cli.mac.system import SystemFacts
 from elasticd.errors import UsageError
@@ -19,6 +19,7 @@ from elasticd.launchd.plist import DaemonPlist
 from elasticd.preflight.finding import ProbeFinding
 from elasticd.shell.children.awake import Awake
 from elasticd.supervision.service import Result
+from tests.unit.cli.mac.test_serving import Died
 
 pytestmark = pytest.mark.process
 
@@ -58,6 +59,7 @@ NOT_WELL: dict[str, Callable[[Path], ProbeFinding]] = {
     "sleep": lambda at: system.sleep_settings(at, lambda _: Result(0, " sleep 1"), "darwin"),
     "firewall": lambda at: system.firewall(at, lambda _: Result(0, "It is enabled"), "darwin"),
     "plist": lambda at: system.plist(at, lambda _: Result(0, "OK"), nobody),
+    "service": lambda at: serving.service(at, Died()),
     "assertions": lambda at: system.assertions(
         at, lambda _: Result(0, ""), Awake(("/gone/caffeinate",)), "darwin"
     ),

@@ -26,6 +26,6 @@ def test_a_world_is_journalled_when_its_main_has_what_the_last_one_wrote() -> No
     rest = cast(Any, None)
     records, keeper = SimpleNamespace(persist_all=persist_all), SimpleNamespace(enters=enters)
     talk = cast(Any, SimpleNamespace(events=SimpleNamespace(settled=lambda: done.append("told"))))
-    perform = Performers(talk, cast(Any, records), rest, rest, cast(Any, keeper), rest, rest)
+    perform = Performers(talk, cast(Any, records), rest, rest, cast(Any, keeper), rest, rest, rest)
     asyncio.run(perform.persist([e.Persist("world", world(7, "new"))]))
     assert done == [("job-1", 7, (NODE,)), "told", "journalled"]

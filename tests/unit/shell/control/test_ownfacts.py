@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from elasticd import __version__
+from elasticd.core.words.codec import to_plain
 from elasticd.preflight.power import THERMAL
+from elasticd.preflight.seen import SPEED_NAME
+from elasticd.preflight.speeds import SpeedSeen
+from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.ownfacts import PMSET, OwnFacts
+from elasticd.shell.control.speeddesk import FRESH_SECONDS
+from elasticd.types import NodeId
 
 
 def own(home: Path, system: str, answers: dict[str, str], asked: list[str]) -> OwnFacts:
@@ -61,3 +68,16 @@ def test_addresses_that_others_are_told_have_their_masks(tmp_path: Path) -> None
     told = ("127.0.0.1:7070", "192.0.2.9:7070")  # the second is of no interface
     found = OwnFacts(tmp_path, str, list, "linux", told=lambda: told).begun()()
     assert found.addresses == ("127.0.0.1/8",)
+
+
+@pytest.mark.parametrize(
+    ("ago_seconds", "gflops"), [(60.0, 300.0), (FRESH_SECONDS + 60, 0.0), (-3600.0, 0.0)]
+)
+def test_how_fast_it_is_was_measured_within_a_day(
+    tmp_path: Path, ago_seconds: float, gflops: float
+) -> None:
+    own = OwnFacts(tmp_path, lambda: "x86_64", tuple, "linux")
+    assert own.begun()().gflops == 0.0
+    kept = SpeedSeen(NodeId("a"), 300.0, "cpu", unix=unix_seconds() - ago_seconds)
+    (tmp_path / SPEED_NAME).write_text(json.dumps(to_plain(kept)))
+    assert own.begun()().gflops == gflops

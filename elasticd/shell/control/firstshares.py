@@ -1,0 +1,58 @@
+"""Has a job begin with shares by speeds that were measured before (``calibrate``, ``preflight``).
+
+It begins with equal ones otherwise, and from its first steps on the shares follow what members
+measure themselves, as ever (recovery/speed.py). Nobody waits for any of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from elasticd.core.node import Node
+from elasticd.core.words.effects import Emit
+from elasticd.preflight.firstshares import relative_seconds
+from elasticd.preflight.seen import NodeSeen, NodeUnseen
+from elasticd.types import JobId, NodeId
+
+ANSWER_SECONDS = 2.0
+"""What nodes say later comes too late."""
+
+
+@dataclass(slots=True)
+class FirstShares:
+    """One node's, for the jobs that it leads. ``ask``: what a node says of itself."""
+
+    node: Node
+    ask: Callable[[NodeId], Awaitable[NodeSeen | NodeUnseen]]
+    emit: Callable[[Emit], None]
+    _asking: dict[JobId, asyncio.Task[None]] = field(default_factory=dict)
+
+    def job_begins(self, job: JobId) -> None:
+        """It has its turn, if that is new: where a world was formed before members know better."""
+        driver = self.node.drivers.by_job.get(job)
+        told = self.node.tables.summaries.get(job, {})
+        if driver is None or driver.plain or driver.world is not None or told.get("generation"):
+            return
+        if job not in self._asking:
+            task = asyncio.ensure_future(self._begin(job, driver.office.view.members))
+            self._asking[job] = task
+            task.add_done_callback(lambda done: self._asking.pop(job))
+
+    async def _begin(self, job: JobId, nodes: tuple[NodeId, ...]) -> None:
+        asked = [asyncio.ensure_future(self.ask(node)) for node in nodes]
+        done, late = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
+        for each in late:
+            each.cancel()
+        told = [each.result() for each in asked if each in done]
+        speeds = {each.node: each.facts.gflops for each in told if isinstance(each, NodeSeen)}
+        found = relative_seconds(speeds)
+        driver = self.node.drivers.by_job.get(job)
+        if not found or driver is None or driver.world is not None:
+            return
+        # The leader deals by these until its members' own times tell otherwise.
+        driver.office.balance.speeds.settled.update(found)
+        said = ", ".join(f"{node} {speeds[node]:.0f}" for node in found)
+        reason = f"its first shares follow the speeds that were measured before: {said} GFLOPS"
+        self.emit(Emit(job, "shares_foreseen", reason, None, {"seconds": found}))
