@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from elasticd.cli import asking, nodes, output, submit, watch
+from elasticd.cli import asking, nodes, output, plainjobs, submit, watch
 from elasticd.cli.asking import Yes
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, Performance, common
 from elasticd.cli.screen import print_json, say, warn
@@ -112,7 +112,7 @@ def status(
     options = common(context, home, json)
     answer = options.client.request(ShowStatus(_id(job)))
     if options.json:
-        print_json(answer)
+        print_json({**answer, "jobs": list(map(plainjobs.told, answer["jobs"]))})
     elif performance:
         output.print_performance(answer)
     elif job is None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from elasticd.cli import output, screen, watch
+from elasticd.cli import output, plainjobs, screen, watch
 from elasticd.cli.monitors.board import can_redraw, drawn, redraw
 from elasticd.cli.monitors.joblist import JobsLookout, picture
 from elasticd.cli.options import Home, Job, Json, common
@@ -77,7 +77,7 @@ def jobs(
     chosen = choose(status["jobs"], state or (), last)
     console = Console()
     if options.json:
-        screen.print_json({"jobs": chosen})
+        screen.print_json({"jobs": list(map(plainjobs.told, chosen))})
     elif watched and can_redraw(console):
         # Years of ended jobs have no room, and would be told each second.
         ended = None if state else WATCHED_ENDED if last is None else last

@@ -16,6 +16,15 @@ def is_plain(job: Mapping[str, Any]) -> bool:
     return job.get("mode") == PLAIN
 
 
+_OF_BATCHES = ("global_batch", "micro_batch", "micro_batch_asked", "relief")
+
+
+def told(job: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of ``status --json``. Of a plain job nobody but its script knows the batch."""
+    unknown = dict.fromkeys(key for key in _OF_BATCHES if key in job)
+    return {**job, **unknown} if is_plain(job) else dict(job)
+
+
 def runs(job: Mapping[str, Any]) -> str | None:
     """How long its script runs already; None: it does not, or the daemon is an earlier one."""
     seconds = job.get("script_seconds")

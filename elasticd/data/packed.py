@@ -13,8 +13,10 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticd.counting import counted
 from elasticd.data.tokens import Tokens, as_tokens
 from elasticd.errors import UsageError
+from elasticd.train.states.trees import describe
 from elasticd.train.steps.sampling import Permutation
 
 _OPEN = 64
@@ -49,11 +51,12 @@ def packed(rows: Any, length: int, *, seed: int = 0) -> PackedRows:
     Args:
         rows: what :func:`elasticd.data.cached` gives, or anything with ``len()`` and ``[index]``
             that has whole numbers in a line. It is read once for the lengths, if it isn't cached.
+            Rows without tokens are left out.
         length: of a sample; no row may be longer.
         seed: which rows are together is a function of it.
 
     Raises:
-        UsageError: a row is longer.
+        UsageError: a row is longer, or no row has a token.
     """
     if not isinstance(length, int) or isinstance(length, bool) or length < 1:
         raise UsageError(f"packed() takes a length of at least 1, not {length!r}")
@@ -65,7 +68,11 @@ def packed(rows: Any, length: int, *, seed: int = 0) -> PackedRows:
                 f"packed(): {_name(rows, row)} has {size} tokens, more than length={length}: cut"
                 " it, or pack into longer samples"
             )
-    return PackedRows(rows, length, fitted(lengths, length, seed))
+    filled = [row for row, size in enumerate(lengths) if size]
+    if count and not filled:
+        raise UsageError(f"packed(): none of its {counted(count, 'row')} has a token")
+    together = fitted([lengths[row] for row in filled], length, seed)
+    return PackedRows(rows, length, [[filled[at] for at in sample] for sample in together])
 
 
 class PackedRows:
@@ -106,7 +113,12 @@ class PackedRows:
 
 def row_mask(rows: mx.array) -> mx.array:
     """Which tokens see which, bool[samples, 1, length, length]: those before them, and themselves,
-    of the same row. ``rows``: int[samples, length]. For ``mask=`` of MLX's attention."""
+    of the same row. ``rows``: int[samples, length]. For ``mask=`` of MLX's attention.
+
+    Raises:
+        UsageError: ``rows`` has another shape. So do the two below.
+    """
+    _check_batch("row_mask", rows)
     at = mx.arange(rows.shape[1])
     return ((at[:, None] >= at[None]) & (rows[:, :, None] == rows[:, None]))[:, None]
 
@@ -114,6 +126,7 @@ def row_mask(rows: mx.array) -> mx.array:
 def row_positions(rows: mx.array) -> mx.array:
     """The place of each token in its row, from 0, int32[samples, length]: for a model that learns
     positions. One with rotary or other relative positions needs none."""
+    _check_batch("row_positions", rows)
     same = (rows[:, :, None] == rows[:, None]) & (rows[:, None] > 0)
     before = mx.tril(same, -1)
     return before.sum(axis=2).astype(mx.int32)
@@ -122,7 +135,16 @@ def row_positions(rows: mx.array) -> mx.array:
 def row_targets(rows: mx.array) -> mx.array:
     """Which tokens, from the second on, are to be told from the one before: those of its row,
     bool[samples, length - 1]."""
+    _check_batch("row_targets", rows)
     return (rows[:, 1:] == rows[:, :-1]) & (rows[:, 1:] > 0)
+
+
+def _check_batch(name: str, rows: mx.array) -> None:
+    if rows.ndim != 2:
+        raise UsageError(
+            f"{name}() takes the numbers of a batch, int[samples, length], not"
+            f" {describe(rows)}{': of one sample give rows[None]' * (rows.ndim == 1)}"
+        )
 
 
 def _name(rows: Any, row: int) -> str:

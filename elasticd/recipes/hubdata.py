@@ -1,27 +1,50 @@
 """Data by a name of the hub's, from this node's cache: JSON lines as they are, or made of what else
-``datasets`` reads. The network is not asked."""
+``datasets`` reads, and of the splits and columns that ``hf_dataset`` names. The network is not
+asked."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 import json
 import os
 import secrets
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from elasticd.data.tokens import cache_folder
 from elasticd.errors import UsageError
-from elasticd.settings.recipe import DATA_FILES, HUB
+from elasticd.settings.hfdataset import HUB, HubRows
+from elasticd.settings.recipe import DATA_FILES, MlxLm
 
+_CALLED: dict[str, Any] = {
+    "prompt_feature": "prompt",
+    "completion_feature": "completion",
+    "chat_feature": "messages",
+    "text_feature": "text",
+}
+"""What the lines that are made here call their keys, by the recipe's key for that."""
 _FOLDER = "rows"
 _MOST_FOLDERS = 8
 """So many data sets are kept as JSON lines; the ones that were not used for longest go."""
 _SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}
 """Of a data set, by the file's name: mlx-lm's name of it, then that which most data sets have."""
+
+
+def given(config: MlxLm) -> MlxLm:
+    """With the folder of JSON lines in which the data are, and what these call their keys.
+
+    Raises:
+        UsageError: they aren't in this node's cache, or can't be read there.
+    """
+    if not config.hf_dataset:
+        return dataclasses.replace(config, data=located(config.data))
+    folder = _of_tables(config, config.hf_dataset)
+    return dataclasses.replace(config, data=str(folder), **_CALLED)
 
 
 def located(data: str) -> str:
@@ -32,6 +55,22 @@ def located(data: str) -> str:
     """
     if not data.startswith(HUB):
         return data
+    name, folder = _snapshot(data)
+    if (folder / "train.jsonl").is_file():
+        return str(folder)
+
+    def write(datasets: Any, partial: Path) -> None:
+        _write(name, datasets.load_dataset(str(folder)), partial)
+
+    return str(_as_lines(name, [str(folder)], write))
+
+
+def _snapshot(data: str) -> tuple[str, Path]:
+    """Of a name of the hub's: the name without its revision, and the folder in this node's cache.
+
+    Raises:
+        UsageError: it isn't there.
+    """
     from huggingface_hub import constants, snapshot_download
 
     name, _, revision = data.removeprefix(HUB).partition("@")
@@ -46,12 +85,12 @@ def located(data: str) -> str:
             f" ({constants.HF_HUB_CACHE}): fetch them once on each node"
             f" (hf download --repo-type dataset {name}{wanted})"
         ) from None
-    folder = Path(found)
-    return found if (folder / "train.jsonl").is_file() else str(_as_lines(name, folder))
+    return name, Path(found)
 
 
-def _as_lines(name: str, folder: Path) -> Path:
-    """JSON lines of another kind of data set, made once on this node."""
+def _as_lines(name: str, of: Sequence[str], write: Callable[[Any, Path], None]) -> Path:
+    """JSON lines of another kind of data set, made once on this node. ``of``: what they are made
+    of; ``write`` is given the library, and a folder to which it writes them."""
     try:
         datasets: Any = importlib.import_module("datasets")
     except ImportError as error:
@@ -59,14 +98,14 @@ def _as_lines(name: str, folder: Path) -> Path:
             f"the data {name} are no JSON lines, and datasets, which reads them, is missing on this"
             f" node ({error}): pip install 'elasticd[data]'"
         ) from None
-    key = hashlib.sha256(f"{folder}\0{datasets.__version__}".encode()).hexdigest()[:32]
+    key = hashlib.sha256("\0".join([*of, datasets.__version__]).encode()).hexdigest()[:32]
     home = cache_folder().parent / _FOLDER
     made = home / key
     if not (made / "train.jsonl").is_file():
         partial = home / f"{key}.partial-{secrets.token_hex(4)}"
         try:
             partial.mkdir(parents=True)
-            _write(name, datasets.load_dataset(str(folder)), partial)
+            write(datasets, partial)
             with contextlib.suppress(OSError):  # another process was sooner
                 partial.rename(made)
             os.utime(made)
@@ -95,6 +134,72 @@ def _write(name: str, found: Any, folder: Path) -> None:
         with (folder / f"{file}.jsonl").open("w", encoding="utf-8") as lines:
             for row in found[split]:
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _of_tables(config: MlxLm, tables: Sequence[HubRows]) -> Path:
+    """The rows of all tables, one after another, with keys as :data:`_CALLED` has them."""
+    sources: list[tuple[HubRows, Path]] = []
+    of = [json.dumps([getattr(config, key) for key in _CALLED])]
+    for table in tables:
+        revision = table.config.get("revision")
+        named = f"{table.path}@{revision}" if revision and "@" not in table.path else table.path
+        folder = _snapshot(named)[1] if table.path.startswith(HUB) else Path(table.path)
+        if not folder.is_dir():
+            raise UsageError(f"the data folder {folder} is not on this node")
+        sources.append((table, folder))
+        of += [json.dumps(dataclasses.asdict(table), sort_keys=True), _look_of(folder)]
+
+    def write(datasets: Any, partial: Path) -> None:
+        for file in DATA_FILES:
+            rows = [
+                row
+                for table, folder in sources
+                if (split := table.splits[file]) is not None
+                for row in _rows_of(config, table, datasets, folder, split)
+            ]
+            if rows:
+                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                (partial / f"{file}.jsonl").write_text(text, encoding="utf-8")
+            elif file == "train":
+                raise UsageError(
+                    f"the data {_names(tables)} have no row in {tables[0].train_split}"
+                )
+
+    return _as_lines(_names(tables), of, write)
+
+
+def _names(tables: Sequence[HubRows]) -> str:
+    return ", ".join(table.path.removeprefix(HUB) for table in tables)
+
+
+def _look_of(folder: Path) -> str:
+    """What shows that files were changed: a snapshot of the hub's never is, another folder may."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    stats = [(str(path), path.stat()) for path in files]
+    return json.dumps([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+
+
+def _rows_of(
+    config: MlxLm, table: HubRows, datasets: Any, folder: Path, split: str
+) -> Iterator[dict[str, Any]]:
+    """Of one split. As mlx-lm tells formats: prompt and completion, or a chat, or text."""
+    more = {key: value for key, value in table.config.items() if key != "revision"}
+    found = datasets.load_dataset(str(folder), split=split, **more)
+    names = {key: getattr(table, key) or getattr(config, key) for key in _CALLED}
+    prompt, completion, chat, text = (names[key] for key in _CALLED)
+    for row in found:
+        if prompt in row and completion in row:
+            yield {"prompt": row[prompt], "completion": row[completion]}
+        elif chat in row:
+            tools = {"tools": row["tools"]} if row.get("tools") is not None else {}
+            yield {"messages": row[chat], **tools}
+        elif text in row:
+            yield {"text": row[text]}
+        else:
+            raise UsageError(
+                f"the data {table.path.removeprefix(HUB)} have the columns {', '.join(row)}: say"
+                " which are prompt_feature and completion_feature, chat_feature or text_feature"
+            )
 
 
 def _make_room(home: Path, own: Path) -> None:

@@ -107,8 +107,7 @@ class Training:
     """One run of the recipe, in one process."""
 
     def __init__(self, spec: JobSpec, config: MlxLm) -> None:
-        config = located(config)
-        config = dataclasses.replace(config, data=hubdata.located(config.data))
+        config = hubdata.given(located(config))
         self._spec, self._config = spec, config
         check_model(config)
         self._model, tokenizer = load(config)
@@ -140,6 +139,7 @@ class Training:
             data=RowSource(samples, order, Path(config.data) / "train.jsonl"),
             collate=self._collate,
             clip_norm=config.clip_norm,
+            compile=config.compile,
             base=self._base,
         )
         folder = AdapterFolder(run.output_dir, config.adapter_path, self._model)

@@ -79,6 +79,16 @@ def check(document: Document) -> None:
                 raise document.error((table, key), 'means nothing in a job of mode = "plain"')
 
 
+def written(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the whole ``settings`` of such a job what its job.toml may say: the rest, which
+    :func:`complete` puts in, is nobody's business."""
+    return {
+        table: {key: value for key, value in keys.items() if key not in _MEANINGLESS.get(table, ())}
+        for table, keys in settings.items()
+        if _MEANINGLESS.get(table) != ()
+    }
+
+
 def complete(document: Document, settings: PlainSettings) -> None:
     """Put in what such a job has instead: each round of news between its ranks is a step of one
     sample that trains nothing, and the state is checkpointed when its output is to be copied."""

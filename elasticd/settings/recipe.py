@@ -15,6 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from elasticd.settings import yaml_file
+from elasticd.settings.hfdataset import HUB as HUB
+from elasticd.settings.hfdataset import HubRows, hub_rows
 from elasticd.settings.rules import (
     Rule,
     Wrong,
@@ -37,9 +39,6 @@ CONFIG = ("recipe", "config")
 Kind = Literal["mlx-lm", "dpo"]
 FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
-HUB = "hub:"
-"""Begins the name of a model, or of data, where that is of the hub: then each node has it in its
-cache."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 DATA_FILES = ("train", "valid", "test")
 _MOST = 2**31 - 1
@@ -190,6 +189,8 @@ class MlxLm:
     """Ours: several short rows in one sequence."""
     clip_norm: float | None = field(default=None, metadata=rule(positive_number(1e9)))
     """Ours: limits the norm of a step's gradient."""
+    compile: bool = field(default=False, metadata=rule(boolean))
+    """Ours: the loss and its gradient as one compiled function, as mlx-lm has them."""
     prompt_feature: str = field(default="prompt", metadata=rule(text()))
     completion_feature: str = field(default="completion", metadata=rule(text()))
     chat_feature: str = field(default="messages", metadata=rule(text()))
@@ -201,9 +202,8 @@ class MlxLm:
     clear_cache_threshold: int = field(
         default=0, metadata=rule(_only(0, "elasticd bounds MLX's cache where memory is short"))
     )
-    hf_dataset: None = field(
-        default=None, metadata=rule(_nothing("name a folder, or a name of the hub's, as data"))
-    )
+    hf_dataset: tuple[HubRows, ...] | None = field(default=None, metadata=rule(hub_rows))
+    """In place of ``data``."""
     report_to: None = field(
         default=None, metadata=rule(_nothing("elasticctl monitor and the logs show the figures"))
     )
@@ -226,6 +226,9 @@ class Dpo(MlxLm):
     packing: bool = field(
         default=False, metadata=rule(_only(False, "pairs of answers are not packed"))
     )
+    hf_dataset: None = field(
+        default=None, metadata=rule(_nothing("name a folder, or a name of the hub's, as data"))
+    )
 
 
 _KINDS: dict[str, type[MlxLm]] = {"mlx-lm": MlxLm, "dpo": Dpo}
@@ -238,6 +241,7 @@ _MOVED: dict[str, tuple[KeyPath, object]] = {
 _ACCUMULATION = "grad_accumulation_steps"
 _COUNTED = ("steps_per_report", "steps_per_eval", "save_every")
 """Numbers of mlx-lm's iterations, of which each makes a part of a step where it accumulates."""
+_LATER = ("compile",)
 _PARTS: dict[str, type[Any]] = {"lora_parameters": LoraParameters, "lr_schedule": Schedule}
 
 
@@ -247,11 +251,12 @@ class RecipeSettings:
     config: MlxLm = field(metadata=rule(lambda value: value))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the keys that have been moved are not among them."""
+        """Plain values; the keys that have been moved are not among them, and later ones only where
+        somebody says them: daemons of the version before know none."""
         config = {
             name: value
             for name, value in _plain(dataclasses.asdict(self.config)).items()
-            if value is not None
+            if value is not None and (value or name not in _LATER)
         }
         return {"kind": self.kind, "config": config}
 
@@ -259,14 +264,15 @@ class RecipeSettings:
     def inside(self) -> tuple[str, ...]:
         """Files and folders of the job's folder that it names."""
         config = self.config
-        return _in_folder(config.model, config.data, config.resume_adapter_file)
+        rows = [each.path for each in config.hf_dataset or ()] or [config.data]
+        return _in_folder(config.model, *rows, config.resume_adapter_file)
 
     @property
     def needed(self) -> tuple[str, ...]:
         """Files of the job's folder that it can't do without."""
         config = self.config
-        files = (f"{config.model}/config.json", f"{config.data}/train.jsonl")
-        return _in_folder(*files, config.resume_adapter_file)
+        rows = () if config.hf_dataset else (f"{config.data}/train.jsonl",)
+        return _in_folder(f"{config.model}/config.json", *rows, config.resume_adapter_file)
 
 
 def _in_folder(*names: str | None) -> tuple[str, ...]:
@@ -358,7 +364,13 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Rec
     config = recipe.config
     if _HUB_NAME.fullmatch(config.model) and not (folder / config.model).exists():
         config = dataclasses.replace(config, model=HUB + config.model)
-    if _HUB_NAME.fullmatch(config.data) and not (folder / config.data).exists():
+    if config.hf_dataset:
+        try:
+            rows = tuple(each.marked(folder) for each in config.hf_dataset)
+        except Wrong as wrong:
+            raise document.error((*CONFIG, "hf_dataset", "path"), str(wrong)) from None
+        config = dataclasses.replace(config, hf_dataset=rows)
+    elif _HUB_NAME.fullmatch(config.data) and not (folder / config.data).exists():
         config = dataclasses.replace(config, data=HUB + config.data)
     model = _inside(folder, config.model)
     if model is not None and not (model / "config.json").is_file():
@@ -367,7 +379,7 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Rec
             f"there is no model folder {show(config.model)} in the job's folder: give that, the"
             " absolute path of one that every node has, or a name of the hub's (OWNER/NAME)",
         )
-    data = _inside(folder, config.data)
+    data = None if config.hf_dataset else _inside(folder, config.data)
     if data is not None and not (data / "train.jsonl").is_file():
         raise document.error(
             (*CONFIG, "data"),
@@ -447,6 +459,14 @@ def _assigned(document: Document, path: KeyPath) -> bool:
 
 
 def _check(document: Document, config: MlxLm) -> None:
+    if config.test and config.hf_dataset and not any(e.test_split for e in config.hf_dataset):
+        raise document.error((*CONFIG, "test"), "true needs a test_split in hf_dataset")
+    if config.compile and config.grad_checkpoint:
+        raise document.error(
+            (*CONFIG, "compile"),
+            "true and grad_checkpoint: true exclude each other: what is compiled can't draw the"
+            " same random numbers again",
+        )
     schedule = config.lr_schedule
     if schedule is not None:
         place = (*CONFIG, "lr_schedule", "arguments")

@@ -1,7 +1,7 @@
 """Seconds of a step of the recipe, over mlx-lm's own loop: same model, rows, batches and seed, one
 rank, and nothing else that both do (no validation, no adapters written, nothing stored).
 
-Two processes live all the time and take turns of a few steps, in an order drawn anew each round.
+Three processes live all the time and take turns of a few steps, in an order drawn anew each round.
 What a turn took is printed as the median of the ratios of neighbours: seconds, and CPU seconds of
 the whole process. mlx-lm compiles its whole step: on Linux the first one builds kernels, which may
 take minutes where the machine is busy. That the losses are the same is
@@ -56,7 +56,8 @@ mask_prompt: true
 lora_parameters: {{rank: 8, dropout: 0.05}}
 """
 JOB = tinylm.JOB.replace("micro = 2", f"micro = {BATCH}")
-WAYS = ("mlx-lm", "elasticd")
+WAYS = ("mlx-lm", "elasticd", "compiled")
+"""The last: elasticd's with ``compile: true``."""
 
 
 def turnstile(steps: int) -> Callable[[], None]:
@@ -79,8 +80,9 @@ def turnstile(steps: int) -> Callable[[], None]:
     return wait
 
 
-def ours(file: Path, wait: Callable[[], None]) -> None:
-    """The recipe without a daemon, which waits as its stream comes to a step."""
+def ours(file: Path, wait: Callable[[], None], *settings: str) -> None:
+    """The recipe without a daemon, which waits as its stream comes to a step. ``settings``: as for
+    ``--set``."""
     from elasticd.recipes import mlxlm, rows
     from elasticd.train.beginning import JOB_VARIABLE
     from elasticd.train.steps import randomness
@@ -97,7 +99,7 @@ def ours(file: Path, wait: Callable[[], None]) -> None:
 
     os.environ[JOB_VARIABLE] = str(file)
     setattr(rows, "RowStream", Waiting)  # noqa: B010
-    spec = job.load(file)
+    spec = job.load(file, settings)
     randomness.seed_script(spec.train.seed)
     mlxlm.main(spec)
 
@@ -230,8 +232,11 @@ def main() -> None:
         return
     if options.way is None:
         compare(options.rounds, options.steps, options.model)
+    elif options.way == "mlx-lm":
+        theirs(options.file, turnstile(options.steps))
     else:
-        (ours if options.way == "elasticd" else theirs)(options.file, turnstile(options.steps))
+        compiled = ["recipe.config.compile=true"] if options.way == "compiled" else []
+        ours(options.file, turnstile(options.steps), *compiled)
 
 
 if __name__ == "__main__":

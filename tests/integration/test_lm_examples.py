@@ -43,9 +43,35 @@ def train(name: str, home: Path, bits: int = 0, model: str = "bf16") -> tuple[st
     return done.stdout, folder / "output"
 
 
-def test_lora(tmp_path: Path) -> None:
-    printed, _ = train("lora", tmp_path)
+def mlx_lm(program: str, *words: str | Path) -> str:
+    """What one of its programs prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mlx_lm", program, *words],
+        capture_output=True, text=True, timeout=200, env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.deep
+def test_lora_is_fused_and_asked(tmp_path: Path) -> None:
+    """By mlx-lm's own programs. The model alone says something else."""
+    printed, written = train("lora", tmp_path)
     assert "(lora)" in printed and "step 6: validation loss" in printed
+    (model,) = tmp_path.glob("hub/*/snapshots/*")
+    fused = tmp_path / "fused"
+    mlx_lm("fuse", "--model", model, "--adapter-path", written, "--save-path", fused)
+    asked = ("--prompt", "one two", "--max-tokens", "12", "--verbose", "False")
+    said = mlx_lm("generate", "--model", model, "--adapter-path", written, *asked)
+    assert said == mlx_lm("generate", "--model", fused, *asked)
+    import mlx.core as mx
+    from mlx_lm.utils import load
+
+    prompt = mx.array([[1, 2, 3, 4, 5]])
+    alone = load(str(model))[0](prompt)
+    tuned = load(str(model), adapter_path=str(written))[0](prompt)
+    assert not mx.allclose(tuned, alone, atol=1e-4).item()
+    assert mx.allclose(load(str(fused))[0](prompt), tuned, atol=1e-5).item()
 
 
 def test_qlora_adapters_load_in_mlx_lm(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ HOSTILE: dict[str, Any] = {
         {
             **STATUS["jobs"][0],
             "reason": EVIL + "\nand more" * 60,
-            "values": {NAME: {"step": 1, "value": 0.5}},
+            "values": {NAME: {"step": 1, "value": 0.5}, "loss": {"step": 1, "value": 0.25}},
             "ranks": [
                 {"rank": 0, "node": EVIL, "step": 1, "grains": 1},
                 {"rank": EVIL, "node": "node-1", "step": EVIL, "grains": 1},
@@ -165,7 +165,9 @@ def test_no_text_becomes_markup(hostile: str) -> None:
         for place in ("cluster", "reason", "checkpoints-why", "events", "said"):
             assert EVIL in text_of(driver, place), place
         wait_for("the value", lambda: NAME in text_of(driver, "curve"), driver)
-        driver.find_element("id", "curve").send_keys(Keys.ARROW_DOWN)
+        choice = driver.find_element("id", "curve")
+        assert choice.text.split("\n") == ["loss", NAME, "loss, of run.log"]
+        choice.send_keys(Keys.ARROW_DOWN)
         label = driver.find_element("id", "losses").get_attribute("aria-label")
         assert label == f"{NAME} 0.5 at step 1, no curve yet"
         tags = driver.execute_script("return [document.images.length, document.scripts.length]")

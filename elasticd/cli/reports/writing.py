@@ -31,6 +31,7 @@ from elasticd.cli.reports.paper import (
 from elasticd.cli.screen import clean
 from elasticd.cli.tables import shown
 from elasticd.counting import counted, lasting
+from elasticd.settings.plain import written
 from elasticd.settings.rules import one_line
 from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED, STEP_PARTS
 
@@ -303,6 +304,7 @@ def _settings(job: Mapping[str, Any]) -> Block:
     settings = job.get("settings")
     if not isinstance(settings, Mapping):
         return Note("The daemon that was asked is of an earlier version, and does not tell it.")
+    settings = written(settings) if is_plain(job) else settings
     text = clean("\n\n".join(_tables(settings)))
     return Verbatim(text if len(text) <= _MOST_SETTINGS else text[:_MOST_SETTINGS] + "…")
 

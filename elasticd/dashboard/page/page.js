@@ -370,6 +370,9 @@ function showCourse() {
   showTimeline();
 }
 
+// A script may give a figure of that name to run.log, which need not be the step's loss.
+const labelled = (name) => name === "loss" ? "loss, of run.log" : name || "loss";
+
 // What the script gives to run.log can be chosen in place of the loss.
 function named(values) {
   const select = at("curve"), names = ["", ...Object.keys(values)];
@@ -377,7 +380,7 @@ function named(values) {
   if (select.dataset.now === now) return;
   const before = select.value;
   select.dataset.now = now;
-  select.replaceChildren(...names.map((name) => Object.assign(made("option", name || "loss"), { value: name })));
+  select.replaceChildren(...names.map((name) => Object.assign(made("option", labelled(name)), { value: name })));
   select.value = names.includes(before) ? before : "";
 }
 

@@ -22,6 +22,7 @@ from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.states.writer import CheckpointWriter, Task, mode_of
 from elasticd.train.steps.layout import vector_digest
+from elasticd.train.steps.named import BestFigure
 from elasticd.train.world import TrainerWorld
 from elasticd.types import ProofPart
 
@@ -40,6 +41,7 @@ class Background:
         self._spec, self._say, self._send_file = spec, say, send_file
         self._verifier: threading.Thread | None = None
         self.writer = CheckpointWriter(say, note)
+        self._best = BestFigure(spec.checkpoint.keep_best)
 
     def export(self, serial: int, given: Given[Snapshot, Update]) -> None:
         threads.start("export", partial(self._export, serial, given))
@@ -65,8 +67,10 @@ class Background:
         metric: float | None,
     ) -> None:
         """``metric`` is the figure by which the best checkpoint is kept, as it is now."""
-        last = world.ends_at(self._spec.train.steps)
-        must = snapshot.point.step in (last, world.point.step, halt_step)
+        step, last = snapshot.point.step, world.ends_at(self._spec.train.steps)
+        must = step in (last, world.point.step, halt_step)
+        if world.rank == 0:
+            self._best.stored(step, metric, last=step == last)
         available = psutil.virtual_memory().available
         mode = mode_of(self._spec.checkpoint.snapshot, snapshot.bytes, available)
         self.writer.submit(Task(world, snapshot, stall_seconds, mode, must, metric))

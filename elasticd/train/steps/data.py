@@ -292,5 +292,8 @@ def stack(samples: Sequence[Any]) -> Any:
         if isinstance(first, (np.ndarray, np.generic, list)):
             return mx.array(np.stack([np.asarray(sample) for sample in samples]))
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"samples of one batch don't stack: {error}; see collate=") from error
+        raise UsageError(
+            f"samples of one batch don't stack: {error}. Make them alike, or give collate=. If each"
+            " is a whole batch, give their rows: batches are made of them here"
+        ) from error
     raise UsageError(f"samples hold a {type(first).__name__}, which can't be stacked; see collate=")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -95,3 +96,28 @@ class NamedValues:
     def last(self) -> dict[str, tuple[int, float]]:
         """What is shown: each step with its value."""
         return {n: last for n, last in self._last.items() if len(n) <= MOST_NAME_LETTERS}
+
+
+class BestFigure:
+    """What ``checkpoint.keep_best`` names: a state that has no such number can't be the best one.
+    That is said once of each reason."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._said: set[str] = set()
+
+    def stored(self, step: int, value: float | None, *, last: bool) -> None:
+        """The state of ``step`` is stored, with this value; None: nobody has given one so far."""
+        if not self._name or (value is not None and math.isfinite(value)):
+            return
+        if value is not None:
+            why = f"is {value} at step {step}. A state that is stored with that is never the best"
+            self._say("not finite", why)
+        elif last and step > 0:
+            self._say("never", "was never given to run.log. So no state is kept as the best")
+
+    def _say(self, reason: str, why: str) -> None:
+        if reason not in self._said:
+            self._said.add(reason)
+            name = self._name[:MOST_NAME_LETTERS]
+            print(f"elasticd: checkpoint.keep_best: {name!r} {why}", file=sys.stderr)

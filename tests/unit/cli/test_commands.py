@@ -151,6 +151,19 @@ def test_status_as_json(ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, 
     ]
 
 
+def test_the_batch_of_a_plain_job_is_not_known(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any]
+) -> None:
+    """For the daemons each round of news between its ranks is a step of one sample."""
+    job = status["jobs"][0]
+    batch = {"global_batch": 1, "micro_batch": 1, "micro_batch_asked": 1}
+    daemon(home, {"status": {**status, "jobs": [{**job, "mode": "plain", **batch}, job]}})
+    for command in ("status", "jobs"):
+        plain, other = json.loads(ctl(command, "--json", "--home", home)[1])["jobs"]
+        assert {key: plain[key] for key in batch} == dict.fromkeys(batch)
+        assert other == job and job["global_batch"] is not None
+
+
 def test_json_has_no_nan(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     daemon(home, {"status": {"jobs": [{"loss": float("nan")}]}})
     assert json.loads(ctl("jobs", "--json", "--home", home)[1]) == {"jobs": [{"loss": None}]}

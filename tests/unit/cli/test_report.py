@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,11 +230,24 @@ def test_report_as_a_process(
     assert run("--nope").returncode == 2 and sys.executable in PROGRAM
 
 
+SETTINGS: Mapping[str, Any] = {
+    "job": {"name": "mine", "mode": "plain"},
+    "world": {"min": 2, "reduction": "fast"},
+    "batch": {"global": 1, "micro": 1},
+    "train": {"steps": 2**53},
+    "checkpoint": {"every_steps": 60, "replicas": 2},
+    "recovery": {"spare": "script", "verify_every": 0},
+    "plain": {"restarts": 8},
+}
+"""Of a plain job, as a daemon tells them: what its job.toml may say, and what it can't."""
+
+
 def test_the_report_of_a_plain_job_tells_nothing_of_steps(
     ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
 ) -> None:
     job = {**answers["status"]["jobs"][0], "mode": "plain", "step": 0, "steps": 0, "restarts": 2}
     job |= {"loss": None, "exact": None, "digest": None, "digest_step": None}
+    job["settings"] = SETTINGS
     answers["status"] = {**answers["status"], "jobs": [job]}
     kept = {"losses": [[1, 0.0], [5, 0.0]], "ranks": [{"rank": 0, "seconds": {"compute": 1.0}}]}
     answers["outputs"] = [HEAD, {"end": True}]
@@ -248,6 +262,13 @@ def test_the_report_of_a_plain_job_tells_nothing_of_steps(
         "## Checkpoints",
         "lost steps",
         "0 of 0",
+        "[batch]",
+        "[train]",
+        "[recovery]",
+        "every_steps",
+        "reduction",
     ):
         assert told not in text, told
+    said = " ".join(text.split())
+    assert "[world] min = 2 [checkpoint] replicas = 2 [plain] restarts = 8" in said
     assert "2 times" in text and "It had its turn for" in text and "only its script knows" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,30 @@ def test_of_cached_rows_lengths_are_known_unread(tmp_path: Path) -> None:
     assert tokens.lengths() == [2, 0, 6]
     packed = data.packed(tokens, LENGTH)
     assert len(packed) == 1 and set(packed.digests_by_file()) == {"tokens"}
-    assert packed.name(0).endswith(" and 2 more")
+    assert packed.name(0).endswith(" and 1 more"), "the one without tokens is left out"
+
+
+def test_rows_without_tokens_make_no_samples() -> None:
+    rows: list[list[int]] = [[], [1, 2], [], [3], []]
+    together = taken_apart(data.packed(rows, 2))
+    assert sorted(together) == [[1, 2], [3]]
+    assert len(data.packed([], LENGTH)) == 0
+    with pytest.raises(UsageError, match="none of its 2 rows has a token"):
+        data.packed([[], []], LENGTH)
+
+
+@pytest.mark.parametrize(
+    "helper", [data.row_mask, data.row_positions, data.row_targets], ids=lambda f: f.__name__
+)
+def test_the_rows_of_one_sample_are_no_batch(helper: Callable[[mx.array], mx.array]) -> None:
+    with pytest.raises(UsageError) as caught:
+        helper(mx.array([1, 1, 2]))
+    assert str(caught.value) == (
+        f"{helper.__name__}() takes the numbers of a batch, int[samples, length], not int32[3]:"
+        " of one sample give rows[None]"
+    )
+    with pytest.raises(UsageError, match=r"not int32\[1,1,2\]$"):
+        helper(mx.array([[[1, 1]]]))
 
 
 @pytest.mark.parametrize("length", [0, True, 2.5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from elasticd.errors import UsageError
 from elasticd.recipes import hubdata
+from elasticd.settings.hfdataset import hub_rows
+from elasticd.settings.recipe import MlxLm
 from elasticd.types import CACHE_VARIABLE
 from tests import tinylm
 
@@ -120,3 +123,86 @@ def test_the_oldest_go(snapshot: Path, tmp_path: Path, monkeypatch: pytest.Monke
         (home / f"older-{number}").mkdir(parents=True)
     folder = Path(hubdata.located("hub:org/rows"))
     assert folder.is_dir() and len(list(home.iterdir())) == 8
+
+
+QUESTIONS = [{"q": f"q{n}", "a": "yes", "id": n} for n in range(10)]
+CHATS = [{"turns": [{"role": "user", "content": "hi"}], "tools": None} for _ in range(2)]
+
+
+class Splits(Datasets):
+    """Reads what its folder's name says, and knows one kind of split: ``train[A:B]``."""
+
+    def load_dataset(self, folder: str, split: str = "", **more: Any) -> Any:
+        self.asked.append(f"{Path(folder).name} {split} {more}")
+        begin, end = split.removeprefix("train[").removesuffix("]").split(":")
+        return self.found[Path(folder).name][int(begin or 0) : int(end) if end else None]
+
+
+def recipe(**keys: Any) -> MlxLm:
+    tables = hub_rows([{"valid_split": "train[0:0]", **table} for table in keys.pop("tables")])
+    return MlxLm(model="model", hf_dataset=tables, **keys)
+
+
+def lines_of(folder: str, name: str) -> list[Any]:
+    return [json.loads(line) for line in (Path(folder) / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_splits_and_columns_are_those_of_the_tables(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    package = Splits({COMMIT: QUESTIONS, "rows": QUESTIONS[:3]})
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    one = {
+        "path": "hub:org/rows", "prompt_feature": "q", "completion_feature": "a",
+        "train_split": "train[:4]", "valid_split": "train[8:]", "test_split": "train[6:7]",
+        "config": {"name": "en", "revision": COMMIT},
+    }  # fmt: skip
+    two = {"path": str(rows), "train_split": "train[1:]", "prompt_feature": "a"}
+    config = recipe(tables=[one, two], completion_feature="q", text_feature="id")
+    found = hubdata.given(config)
+    swapped = [{"prompt": "yes", "completion": f"q{n}"} for n in (1, 2)]
+    straight = [{"prompt": f"q{n}", "completion": "yes"} for n in range(10)]
+    assert lines_of(found.data, "train") == straight[:4] + swapped
+    assert lines_of(found.data, "valid") == straight[8:]
+    assert lines_of(found.data, "test") == straight[6:7]
+    assert (found.prompt_feature, found.completion_feature) == ("prompt", "completion")
+    assert package.asked[0] == f"{COMMIT} train[:4] {{'name': 'en'}}"
+    asked = len(package.asked)
+    assert hubdata.given(config) == found and len(package.asked) == asked, "made once"
+    (rows / "part.json").write_text("{}")
+    assert hubdata.given(config).data != found.data, "its files were changed"
+    assert hubdata.given(dataclasses.replace(config, completion_feature="id")).data != found.data
+
+
+def test_chats_and_columns_that_nobody_knows(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", Splits({COMMIT: CHATS}))
+    table = {"path": "hub:org/rows", "train_split": "train[:]"}
+    found = hubdata.given(recipe(tables=[{**table, "chat_feature": "turns"}]))
+    assert lines_of(found.data, "train") == [{"messages": CHATS[0]["turns"]}] * 2
+    assert not (Path(found.data) / "valid.jsonl").exists()
+    with pytest.raises(UsageError, match="org/rows have the columns turns, tools: say which are"):
+        hubdata.given(recipe(tables=[table]))
+    empty = recipe(tables=[{**table, "chat_feature": "turns", "train_split": "train[2:]"}])
+    with pytest.raises(UsageError, match=r"org/rows have no row in train\[2:\]"):
+        hubdata.given(empty)
+    with pytest.raises(UsageError, match="the data folder /nowhere is not on this node"):
+        hubdata.given(recipe(tables=[{"path": "/nowhere"}]))
+
+
+def test_the_real_package_reads_splits(snapshot: Path) -> None:
+    pytest.importorskip("datasets", reason="needs elasticd[data]")
+    tinylm.write_rows(snapshot / "part-0.json", QUESTIONS)
+    config = MlxLm(
+        model="model",
+        hf_dataset=hub_rows(
+            {"path": "hub:org/rows", "prompt_feature": "q", "completion_feature": "a"}
+        ),
+    )
+    found = hubdata.given(config)
+    made = [{"prompt": row["q"], "completion": "yes"} for row in QUESTIONS]
+    assert lines_of(found.data, "train") == made[:8] and lines_of(found.data, "valid") == made[9:]

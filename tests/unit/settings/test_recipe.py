@@ -140,6 +140,28 @@ def test_accumulated_parts_are_one_step(folder: Path) -> None:
     assert JobSpec.from_dict(spec.to_dict()) == spec
 
 
+def test_data_sets_with_their_splits_and_columns(folder: Path) -> None:
+    """The job's folder needs no data then; a folder that is there is sent."""
+    pytest.importorskip("yaml")
+    (folder / "data" / "train.jsonl").unlink()
+    (folder / "rows").mkdir()
+    tables = (
+        "hf_dataset:\n- {path: billsum, prompt_feature: text, train_split: 'train[:9]'}\n"
+        "- {path: org/set@v1, config: {name: a, data_files: {train: [x.json]}}, test_split: null}\n"
+        "- {path: rows, chat_feature: turns}\n"
+    )
+    spec = load(LORA + tables)
+    assert spec.recipe is not None and spec.recipe.config.hf_dataset is not None
+    one, two, three = spec.recipe.config.hf_dataset
+    assert (one.path, two.path, three.path) == ("hub:billsum", "hub:org/set@v1", "rows")
+    assert one.splits == {"train": "train[:9]", "valid": "train[-10%:]", "test": None}
+    assert two.config == {"name": "a", "data_files": {"train": ["x.json"]}}
+    assert spec.recipe.inside == ("model", "rows") and spec.recipe.needed == ("model/config.json",)
+    assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    (table,) = load(LORA + "hf_dataset: {path: billsum}\n").recipe.config.hf_dataset  # type: ignore[union-attr,misc]
+    assert table.path == "hub:billsum"
+
+
 def test_both_may_say_the_same(folder: Path) -> None:
     pytest.importorskip("yaml")
     assert load(LORA, JOB + "[batch]\nglobal = 8\nmicro = 2\n").batch.micro == 2
@@ -152,7 +174,18 @@ def test_both_may_say_the_same(folder: Path) -> None:
         ("num_layers: many", 'recipe.config.num_layers: must be a whole number, not "many"'),
         ("fine_tune_type: lorra", 'recipe.config.fine_tune_type: must be "lora", "dora" or "full"'),
         ("report_to: wandb", "recipe.config.report_to: is not supported: elasticctl monitor"),
-        ("hf_dataset: {path: a}", "recipe.config.hf_dataset: is not supported: name a folder"),
+        ("hf_dataset: []", "recipe.config.hf_dataset: must be a table, or a list of tables"),
+        ("hf_dataset: {}", "recipe.config.hf_dataset.path: is missing"),
+        ("hf_dataset: {path: ../a}", "recipe.config.hf_dataset.path: must be absolute or inside"),
+        ("hf_dataset: {path: a/b/c}", "recipe.config.hf_dataset.path: there is no folder "),
+        ("hf_dataset: {path: a, prompt_featur: q}",
+         'recipe.config.hf_dataset.prompt_featur: unknown key; did you mean "prompt_feature"?'),
+        ("hf_dataset: [{path: a}, {path: 3}]",
+         "recipe.config.hf_dataset[1].path: must be a string"),
+        ("hf_dataset: {path: a, config: {token: x}}",
+         "recipe.config.hf_dataset.config.token: unknown key"),
+        ("test: true\nhf_dataset: {path: a}", "recipe.config.test: true needs a test_split"),
+        ("compile: true\ngrad_checkpoint: true", "recipe.config.compile: true and grad_checkpoint"),
         ("packing: 1", "recipe.config.packing: must be true or false, not 1"),
         ("clip_norm: 0", "recipe.config.clip_norm: must be"),
         ("clip_norms: 1", 'recipe.config.clip_norms: unknown key; did you mean "clip_norm"?'),

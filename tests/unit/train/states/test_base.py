@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import pytest
+from mlx.utils import tree_flatten
 
-from elasticd.checkpoints.codec import METADATA_KEY, model_digest
+from elasticd.checkpoints.codec import METADATA_KEY, model_digest, write_memory
 from elasticd.errors import MismatchError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.train.fingerprint import fingerprint
+from elasticd.train.protocol.lending import Given
 from elasticd.train.states.base import Base
+from elasticd.train.states.exports import contents
 from elasticd.train.states.state import Loaded, Snapshot, TrainingState
+from elasticd.train.states.updates import Update
 from elasticd.types import Lineage, Point, Stamp
 
 POINT = Point(Lineage("l"), 3, Stamp("abc"))
@@ -56,6 +61,29 @@ def test_a_state_holds_only_what_is_trained(files: dict[str, Path]) -> None:
     assert sorted(snapshot.parameters) == TRAINED
     assert snapshot.digest() == model_digest(state.parameters())
     assert json.loads(snapshot.metadata()[METADATA_KEY])["base"] == state.base.digest
+
+
+def test_a_newcomer_is_given_as_many_bytes_as_are_trained(files: dict[str, Path]) -> None:
+    """Whatever part of a state it asks for; with the optimizer's two moments, and their names."""
+    model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 2))
+    model.layers[0].freeze()
+    frozen = sum(array.nbytes for _, array in flat(model.layers[0].parameters()))
+    trained = sum(array.nbytes for _, array in flat(model.trainable_parameters()))
+    state = TrainingState(model, optim.Adam(0.1), Base.of(model, files))
+    state.update({"layers": [{}, {"weight": mx.ones((2, 512)), "bias": mx.ones((2,))}]})
+    snapshot = state.capture(POINT, 0, 8)
+    sent = 0
+    for part in range(2):
+        given: Given[Snapshot, Update] = Given(3, POINT.stamp, (), snapshot, part, 2)
+        fd = write_memory(*contents(given))
+        sent += os.fstat(fd).st_size
+        os.close(fd)
+    assert 3 * trained <= sent < 3 * trained + 8192 < frozen
+
+
+def flat(tree: Any) -> list[tuple[str, mx.array]]:
+    found: Any = tree_flatten(tree)
+    return list(found)
 
 
 def test_it_is_put_beside_the_same_weights(files: dict[str, Path]) -> None:

@@ -29,6 +29,11 @@ def test_samples_stack_along_a_new_first_axis() -> None:
     assert isinstance(pair, Pair) and pair.x.shape == (3, 2) and pair.y.tolist() == [7, 7, 7]
 
 
+def test_batches_in_place_of_samples_are_told_of() -> None:
+    with pytest.raises(UsageError, match="give their rows: batches are made of them here"):
+        stack([(np.zeros((4, 2)), np.zeros(4)), (np.zeros((3, 2)), np.zeros(3))])
+
+
 @pytest.mark.parametrize(
     "samples", [["text"], [None], [np.zeros(2), np.zeros(3)], [{"a": 1}, {"b": 1}], [(1,), (1, 2)]]
 )

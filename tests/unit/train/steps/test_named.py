@@ -18,7 +18,7 @@ import pytest
 import elasticd
 from elasticd.errors import UsageError
 from elasticd.ipc.frames import encode
-from elasticd.train.steps.named import GivenNumbers, NamedValues
+from elasticd.train.steps.named import BestFigure, GivenNumbers, NamedValues
 from elasticd.train.steps.weighted import loss_of
 from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED
 from tests.unit.train import models
@@ -43,6 +43,23 @@ def test_the_first_names_count_and_that_of_the_best_checkpoint(
     assert list(named.last) == [*(f"n{n}" for n in range(MOST_NAMED)), "best"]
     assert named.of("best") == 2.0 and named.last["n0"] == (2, 2.0)
     assert capsys.readouterr().err.count("run.log: 'n32' is not shown") == 1
+
+
+def test_a_state_that_can_not_be_the_best_is_told_of_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("", "accuracy"):
+        best = BestFigure(name)
+        for step, value in ((0, None), (2, None), (4, 0.5), (6, math.nan), (8, math.nan), (9, 1.0)):
+            best.stored(step, value, last=step == 9)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("elasticd: checkpoint.keep_best: 'accuracy' is nan at step 6.")
+    best = BestFigure("acuracy")
+    for step in (0, 5, 9):
+        best.stored(step, None, last=step == 9)
+    BestFigure("loss").stored(0, None, last=True)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'acuracy' was never given to run.log" in line
 
 
 @pytest.mark.parametrize("high", [True, False])
