@@ -1,62 +1,69 @@
 """docs/page-*.png: each view of the web page, as a browser shows it. ``make screenshots`` writes
-them, in half a minute: the page's own process asks a stand-in for a daemon, whose figures are made
-up, so that a picture changes only where the page does."""
+them, in about a minute: of a real cluster of three daemons that trains a real model, of which a
+trainer and then a reducer are killed."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import sys
 import tempfile
-import time
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from elasticd.shell.control.webtoken import make_token, token_of
+from elasticd.cli.submit import prepare
+from elasticd.core.words.requests import CancelJob
+from elasticd.types import JobId
 from tests.browser import browser, press, rows_of, text_of, wait_for
-from tests.integration.test_webpage import page_process
-from tests.unit.client.fake_daemon import FakeDaemon
+from tests.integration.cluster import Cluster
 
 DOCS = Path(__file__).parents[1] / "docs"
 LEAST_BYTES, MOST_BYTES = 5_000, 150_000
 VIEWS = ("state", "curves", "recovery", "nodes", "checkpoints", "logs")
-JOB = "byte-lm-1-k3f9"
+NODES = 3
+SETTINGS = ("train.steps=2000", "checkpoint.every_steps=20")
 _PLACE = """
 const {x, y, width, height} = document.getElementById(arguments[0]).getBoundingClientRect();
 return {x: x + scrollX - 16, y: y + scrollY, width: width + 32, height};
 """
 _WIDE, _NARROW = (1000, 900), (390, 844)
-_LOOKS = 12
-"""Seconds of which the page shows the speed."""
-_STEP, _STEPS, _PACE = 420, 2000, 6.0
-_SPENT = {"data": 0.0005, "compute": 0.079, "reduce": 0.054, "update": 0.007, "waiting": 0.002,
-          "checkpoint": 0.0, "script": 0.001}  # fmt: skip
+_BETWEEN = 40
+"""Steps before a fault, and after the last one."""
 
 
 def main() -> None:
     """Write all of them."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        with FakeDaemon(home, _answers(time.time())):
-            make_token(home)
-            with page_process(home) as port, browser() as driver:
-                _picture(driver, f"http://127.0.0.1:{port}/#token={token_of(home)}")
+    with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), NODES) as cluster:
+        address = cluster.command("dashboard").split()
+        url = next(word for word in address if word.startswith("http"))
+        with resources.as_file(resources.files("elasticd.examples") / "byte_lm") as example:
+            job = cluster.client.submit(*prepare(example / "job.toml", SETTINGS))
+        with browser() as driver:
+            driver.get(url)
+            _break(cluster, job)
+            _picture(driver)
+        cluster.client.change(CancelJob(JobId(job)))
+        cluster.wait_end(job, "cancelled")
 
 
-def _picture(driver: Any, url: str) -> None:
-    driver.get(url)
+def _break(cluster: Cluster, job: str) -> None:
+    """Its faults, while the page is open."""
+    step = cluster.wait_whole(job, _BETWEEN)["step"]
+    for kill, rank in ((cluster.kill_trainer, 1), (cluster.kill_reducer, 2)):
+        kill(job, rank)
+        step = cluster.wait_whole(job, step + _BETWEEN)["step"]
+
+
+def _picture(driver: Any) -> None:
     wait_for("the recoveries", lambda: len(rows_of(driver, "recoveries")) > 1, driver)
     wait_for("a checkpoint", lambda: rows_of(driver, "stored"), driver)
     press(driver, "#log-lines summary")
     wait_for("the lines", lambda: "step" in text_of(driver, "lines"), driver)
-    looks = time.monotonic() + _LOOKS
-    wait_for("some speeds", lambda: time.monotonic() > looks, driver)
     for view in VIEWS:
         with _shown(driver, _WIDE):
             _write(driver, view, f"page-{view}")
@@ -88,94 +95,6 @@ def _write(driver: Any, view: str, name: str) -> None:
     path.write_bytes(data)
     print(f"{path}: {len(data)} bytes", flush=True)
     assert LEAST_BYTES < len(data) < MOST_BYTES, f"{name} is empty, or too large for a repository"
-
-
-# --- what the stand-in says -----------------------------------------------------------------------
-
-
-def _answers(now: float) -> dict[str, Any]:
-    looks = itertools.count()
-    steps = range(1, _STEP, 6)
-    losses = [[s, 2.1 + 3.4 * math.exp(-s / 60) + 0.08 * math.sin(s)] for s in steps]
-    values = [[s, 3.0 + 4.5 * math.exp(-s / 90)] for s in range(20, _STEP, 20)]
-    stored = [_checkpoint(now, step) for step in (400, 410, 420)]
-    lines = "".join(f"step {s}: loss {loss:.3f}\n" for s, loss in losses[-6:])
-    return {
-        "status": lambda request: [_status(next(looks))],
-        "events": [*_events(now), {"end": True}],
-        "losses": {"losses": losses, "values": {"held_out_bits_per_byte": values}, "ranks": []},
-        "checkpoints": {"checkpoints": stored, "silent": {}},
-        "logs": [{"rank": 0, "node": "node-0", "text": lines}, {"end": True}],
-    }
-
-
-def _status(look: int) -> dict[str, Any]:
-    up = {"state": "up", "round_trip_seconds": 0.0004}
-    nodes = [
-        {
-            "id": f"node-{n}", "address": f"10.0.0.{n + 1}:7070", "state": "alive", "pid": 4100 + n,
-            "chip": "M4 Max", "memory_bytes": 64 << 30, "version": "0.1.0",
-            "links": [up] if n else [],
-        }
-        for n in range(3)
-    ]  # fmt: skip
-    ranks = [
-        {
-            "rank": n, "node": f"node-{n}", "step": _STEP, "grains": (3, 3, 2)[n],
-            "grain_seconds": (0.026, 0.027, 0.039)[n], "seconds": _SPENT,
-        }
-        for n in range(3)
-    ]  # fmt: skip
-    job: dict[str, Any] = {
-        "id": JOB, "name": "byte-lm", "state": "running", "reason": None, "generation": 4,
-        "step": _STEP, "steps": _STEPS, "loss": 2.108, "steps_per_second": _PACE + math.sin(look),
-        "global_batch": 64, "micro_batch": 8, "recoveries": 2, "lost_steps": 0, "exact": True,
-        "digest": "ab12", "digest_step": _STEP, "ranks": ranks, "values": {},
-    }  # fmt: skip
-    view = {"epoch": 3, "leader": "node-0", "members": [node["id"] for node in nodes]}
-    return {
-        "cluster": "studio", "view": view, "loop": {"node": "node-0"}, "nodes": nodes, "jobs": [job]
-    }  # fmt: skip
-
-
-def _checkpoint(now: float, step: int) -> dict[str, Any]:
-    return {
-        "step": step, "lineage": "k3f9", "bytes": 48 << 20, "shards": 3, "replicas": 2,
-        "consistent": True, "created": now - (_STEP - step) / _PACE,
-        "holders": ["node-0", "node-1", "node-2"], "digest": f"{step:04x}",
-    }  # fmt: skip
-
-
-def _events(now: float) -> Iterator[dict[str, Any]]:
-    """A trainer is killed, then a reducer."""
-    begun = now - 75.0
-
-    def event(at: float, kind: str, reason: str, **more: Any) -> dict[str, Any]:
-        said = {"time": begun + at, "node": "node-0", "job": JOB, "generation": 1, "kind": kind}
-        return {**said, "reason": reason, **more}
-
-    def stored(at: float, step: int) -> dict[str, Any]:
-        text = f"step {step} is stored on 2 nodes"
-        sizes = {"bytes": 48 << 20, "replicas": 2, "stall_seconds": 0.004, "write_seconds": 0.3}
-        return event(at, "checkpoint_committed", text, step=step, **sizes)
-
-    yield event(0.0, "job_submitted", f"{JOB} was submitted")
-    yield event(2.0, "world_formed", "3 nodes train", members=["node-0", "node-1", "node-2"],
-                resume_step=0, seconds=0.6, rung="start")  # fmt: skip
-    yield stored(2.5, 0)
-    yield stored(20.0, 100)
-    for at, fault, rank, evidence, rung, seconds in (
-        (25.0, "worker_exit", 1, "trainer of node-1 was killed by signal 9", "regroup", 0.62),
-        (45.0, "reducer_lost", 2, "reducer of node-2 was killed by signal 9", "retry", 0.21),
-    ):
-        yield event(at, "fault_detected", evidence, fault=fault, rank=rank, evidence=[evidence],
-                    seconds_to_detect=0.03, confidence="certain",
-                    ) | {"node": f"node-{rank}"}  # fmt: skip
-        yield event(at + 0.01, "recovery_started", f"{rung} after {fault}")
-        yield event(at + seconds, "recovery_finished", f"{rung} took {seconds} s", rung=rung,
-                    seconds=seconds, lost_steps=0, resume_step=int(at * 5))  # fmt: skip
-        yield stored(at + 10.0, int(at * 5) + 60)
-    yield stored(74.0, _STEP)
 
 
 if __name__ == "__main__":

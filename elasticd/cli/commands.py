@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from elasticd.cli import asking, nodes, output, plainjobs, submit, watch
+from elasticd.cli import asking, nodes, output, plainjobs
 from elasticd.cli.asking import Yes
 from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, Performance, common
 from elasticd.cli.screen import print_json, say, warn
@@ -69,6 +69,9 @@ def submit_(
       elasticctl submit lora.yaml --set recipe.config.model=/Users/Shared/models/qwen3
     """
     options = common(context, home, json)
+    # Loaded only now, with all that a job can say: nothing else here needs it.
+    from elasticd.cli import submit, watch
+
     spec, archive = submit.prepare(job, assignments or [])
     if what := submit.taken(job, spec):
         warn(what)
@@ -137,6 +140,8 @@ def events(
     Example:
       elasticctl events byte-lm-1-k3f9 -f
     """
+    from elasticd.cli import watch
+
     options = common(context, home, json)
     client = options.client
     found = watch.follow_events(client, job) if follow else client.stream(ReadEvents(_id(job)))

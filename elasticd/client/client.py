@@ -7,12 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elasticd.archive import Archive
 from elasticd.client.connection import ANSWER_SECONDS, Connection, NobodyListens, probe
 from elasticd.client.homes import sockets
-from elasticd.client.queue import Submission
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.requests import (
     REQUESTS,
@@ -29,9 +27,12 @@ from elasticd.core.words.requests import (
     Submitted,
 )
 from elasticd.errors import NoDaemonError
-from elasticd.settings.job import JobSpec
 from elasticd.settings.ownhome import refuse_open
 from elasticd.types import JobId
+
+if TYPE_CHECKING:
+    from elasticd.archive import Archive
+    from elasticd.settings.job import JobSpec
 
 
 class Client:
@@ -95,6 +96,9 @@ class Client:
 
         ``again`` is told why another daemon, or the same, is asked again.
         """
+        # Loaded only now, with all that a job can say: who asks for the status should not wait.
+        from elasticd.client.queue import Submission
+
         return Submission(self, spec, archive, again).queue()
 
     def open(self, request: Request, last: Path | None = None) -> Connection:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import median
 
-from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.types import NodeId
 
 LEAST_STEPS = 3
@@ -24,11 +22,6 @@ class Setting:
     micro: int
     recompute: bool = False
     store_every: int = 0
-
-    @property
-    def relief(self) -> int:
-        """The level of it."""
-        return RECOMPUTE_LEVEL if self.recompute else 0
 
     def __str__(self) -> str:
         more = ", activations computed again" * self.recompute
@@ -62,6 +55,8 @@ class Trial:
 
     @property
     def median_seconds(self) -> float:
+        from statistics import median  # loaded late: every command loads this module
+
         return median(self.seconds)
 
     @property

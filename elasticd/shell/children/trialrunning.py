@@ -20,6 +20,7 @@ from typing import Any
 from elasticd import archive
 from elasticd.errors import OperationError
 from elasticd.preflight.trials import LEAST_STEPS, WARM_STEPS, Setting, Trial
+from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import of_text
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.environment import Variables
@@ -74,7 +75,7 @@ class TrialRunner:
         spec = replace(self.spec, batch=replace(self.spec.batch, micro=setting.micro))
         return {
             "spec": spec.to_dict(),
-            "relief": setting.relief,
+            "relief": RECOMPUTE_LEVEL if setting.recompute else 0,
             "store_every": setting.store_every,
             "aside": self.aside,
         }
