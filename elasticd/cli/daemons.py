@@ -31,7 +31,7 @@ class Started(Protocol):
         """Look; its exit code once it has ended."""
 
 
-class Start(Protocol):
+class Starter(Protocol):
     """How the daemon of a node is started: :func:`start_daemon`."""
 
     def __call__(self, home: Path, program: Sequence[str], /) -> Started: ...

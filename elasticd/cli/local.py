@@ -24,8 +24,8 @@ from elasticd.cli.daemons import (
     DAEMON,
     DAEMON_FILE,
     LOG_FILE,
-    Start,
     Started,
+    Starter,
     find_daemon,
     let_live,
     start_daemon,
@@ -95,7 +95,7 @@ def up(
     *,
     partition: str | None = None,
     keep: bool = False,
-    start: Start = start_daemon,
+    start: Starter = start_daemon,
 ) -> list[dict[str, Any]]:
     """Start the cluster's nodes that don't run; returns once all share a view.
 

@@ -61,7 +61,7 @@ class ServiceSeen:
     step: int = 0
 
 
-class Stage(Protocol):
+class ServiceStage(Protocol):
     """Where the probe plays. All but :meth:`seen` may raise OperationError."""
 
     def refuses(self) -> str:
@@ -80,7 +80,10 @@ class Stage(Protocol):
 
 
 def service(
-    folder: Path, stage: Stage | None = None, here: str = sys.platform, wait: float = _WAIT_SECONDS
+    folder: Path,
+    stage: ServiceStage | None = None,
+    here: str = sys.platform,
+    wait: float = _WAIT_SECONDS,
 ) -> ProbeFinding:
     """Whether launchd starts a killed daemon again, and its trainers go on meanwhile."""
     stage = stage or (LaunchdStage(folder) if here == "darwin" else LocalStage(folder))
@@ -98,7 +101,7 @@ def service(
     return found
 
 
-def _played(stage: Stage, wait: float) -> ProbeFinding:
+def _played(stage: ServiceStage, wait: float) -> ProbeFinding:
     stage.install()
     stage.train()
     before = _until(stage, lambda seen: bool(seen.trainers) and seen.step > 0, wait)
@@ -128,7 +131,9 @@ def _pids(seen: ServiceSeen) -> str:
     return " ".join(map(str, seen.trainers)) or "none"
 
 
-def _until(stage: Stage, true: Callable[[ServiceSeen], bool], wait: float) -> ServiceSeen | None:
+def _until(
+    stage: ServiceStage, true: Callable[[ServiceSeen], bool], wait: float
+) -> ServiceSeen | None:
     late = time.monotonic() + wait
     while time.monotonic() < late:
         seen = stage.seen()
