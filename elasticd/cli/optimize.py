@@ -55,6 +55,12 @@ _NOT_TRIED = (
     " sums send, and what fast ones would"
 )
 
+MeasuredSeconds = Annotated[
+    float,
+    typer.Option(
+        "--seconds", min=0.1, max=3600.0, help="How long steps are measured in each trial."
+    ),
+]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job's file, or its folder.")]
 
 
@@ -62,12 +68,7 @@ def optimize(
     context: typer.Context,
     job: JobFile,
     assignments: Assignments = None,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--seconds", min=0.1, max=3600.0, help="How long steps are measured in each trial."
-        ),
-    ] = 10.0,
+    seconds: MeasuredSeconds = 10.0,
     nodes: Annotated[
         int | None,
         typer.Option(
@@ -116,24 +117,21 @@ def optimize(
       elasticctl optimize job.toml
       elasticctl optimize job.toml --write
       elasticctl optimize job.toml --here --seconds 30 --nodes 4
-      elasticctl optimize job.toml --set train.seed=1 --json
     """
     options = common(context, home, json)
     spec, packed = submit.prepare(job, assignments or [])
     path = job / "job.toml" if job.is_dir() else job
     _refuse(path, spec, write)
-    cluster = _cluster(options.client)
-    interrupts = Interrupts()
+    cluster, interrupts = _cluster(options.client), Interrupts()
     with interrupts.in_force(), _folder(interrupts) as folder, progress(options.json) as tells:
         everywhere = ClusterTrials(options.client, spec, packed, seconds, busy, tells)
         alone = here or not cluster.members
         run = _alone(spec, packed, folder, seconds, tells) if alone else everywhere.run
         search = Search(spec.batch.global_, nodes or max(cluster.members, spec.world.min), run)
         found = _tried(search, spec)
-    if write and found.change is not None:
-        _write(path, found.change)
-    shown = _TrialsShown(path, spec, search, found, cluster, None if alone else everywhere, here)
-    shown.say(options.json, written=write)
+    _TrialsShown(path, spec, search, found, cluster, None if alone else everywhere, here).say(
+        options.json, write=write
+    )
 
 
 def _refuse(path: Path, spec: JobSpec, write: bool) -> None:
@@ -298,11 +296,15 @@ class _TrialsShown:
     everywhere: ClusterTrials | None
     here: bool
 
-    def say(self, as_json: bool, *, written: bool) -> None:
+    def say(self, as_json: bool, *, write: bool) -> None:
+        """With ``write`` the file is changed first."""
+        change = self.found.change
+        if write and change is not None:
+            _write(self.path, change)
         if as_json:
-            screen.print_json(self.told(written=written and self.found.change is not None))
+            screen.print_json(self.told(written=write and change is not None))
         else:
-            self.show(written=written)
+            self.show(written=write)
 
     def told(self, *, written: bool) -> dict[str, Any]:
         found, search = self.found, self.search
