@@ -1,14 +1,19 @@
 """Helpers are imported from the checkout's root, however pytest is started."""
 
+import contextlib
 import gc
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.nursery import Nurseries
 
 # On a busy machine an example takes as long as it takes.
 settings.register_profile("elasticd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +42,15 @@ def no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELASTICD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def nurseries() -> Iterator["Nurseries"]:
+    """Where daemons and commands are forked."""
+    from tests.nursery import Nurseries
+
+    with contextlib.closing(Nurseries()) as made:
+        yield made
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,7 +20,7 @@ DAEMON_FILE = "daemon.json"
 LOG_FILE = "daemon.log"
 
 
-class Started(Protocol):
+class StartedDaemon(Protocol):
     """What :class:`subprocess.Popen` knows of a daemon that was started."""
 
     pid: int
@@ -31,10 +31,10 @@ class Started(Protocol):
         """Look; its exit code once it has ended."""
 
 
-class Starter(Protocol):
+class StartDaemon(Protocol):
     """How the daemon of a node is started: :func:`start_daemon`."""
 
-    def __call__(self, home: Path, program: Sequence[str], /) -> Started: ...
+    def __call__(self, home: Path, program: Sequence[str], /) -> StartedDaemon: ...
 
 
 def find(record: Path) -> psutil.Process | None:
@@ -83,6 +83,6 @@ def start(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
         )
 
 
-def let_live(process: Started) -> None:
+def let_live(process: StartedDaemon) -> None:
     """It is to outlive us: Popen shall not wait for it, nor complain."""
     process.returncode = 0

@@ -24,8 +24,8 @@ from elasticd.cli.daemons import (
     DAEMON,
     DAEMON_FILE,
     LOG_FILE,
-    Started,
-    Starter,
+    StartDaemon,
+    StartedDaemon,
     find_daemon,
     let_live,
     start_daemon,
@@ -95,7 +95,7 @@ def up(
     *,
     partition: str | None = None,
     keep: bool = False,
-    start: Starter = start_daemon,
+    start: StartDaemon = start_daemon,
 ) -> list[dict[str, Any]]:
     """Start the cluster's nodes that don't run; returns once all share a view.
 
@@ -119,7 +119,7 @@ def up(
     interrupts = Interrupts()
     with _locked(home), interrupts.in_force():
         nodes = _prepare(home, count, _partition(partition))
-        started: dict[str, Started] = {}
+        started: dict[str, StartedDaemon] = {}
         kept = False
         try:
             with interrupts.held():
@@ -354,8 +354,8 @@ def _old(nodes: Sequence[LocalNode]) -> int:
 
 def _await_view(
     nodes: Sequence[LocalNode],
-    started: dict[str, Started],
-    start: Callable[[Path], Started],
+    started: dict[str, StartedDaemon],
+    start: Callable[[Path], StartedDaemon],
     interrupts: Interrupts,
 ) -> list[LocalNode]:
     """Wait until the nodes share a view; returns those that don't start since they are damaged."""
@@ -414,7 +414,7 @@ def _obituary(node: LocalNode, what: str) -> str:
     return f"the daemon of {node.name} {what} (log: {node.home / LOG_FILE})"
 
 
-def _described(node: LocalNode, started: dict[str, Started]) -> dict[str, Any]:
+def _described(node: LocalNode, started: dict[str, StartedDaemon]) -> dict[str, Any]:
     process = find_daemon(node.home)
     pid = process.pid if process else started[node.name].pid if node.name in started else None
     return {
@@ -430,7 +430,7 @@ def _described(node: LocalNode, started: dict[str, Started]) -> dict[str, Any]:
 
 def _end(
     homes: Sequence[Path],
-    started: dict[str, Started],
+    started: dict[str, StartedDaemon],
     patience_seconds: float = DOWN_SECONDS,
 ) -> None:
     """End the daemons of ``homes``: asked first, then by SIGKILL, their children too."""

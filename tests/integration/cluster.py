@@ -33,7 +33,8 @@ from elasticd.supervision.birth import has_ended, is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
 from elasticd.types import JobId
-from tests.integration import ledgers, nursery, starting
+from tests import nursery
+from tests.integration import ledgers, starting
 from tests.integration.alone import JOBS, copy_kernels
 from tests.integration.leftovers import accepts, processes_of
 from tests.integration.nameless import never_given_back

@@ -15,7 +15,7 @@ from elasticd.errors import ElasticdError
 from elasticd.types import JobId
 from tests.integration.alone import ALONE, Alone
 from tests.integration.cluster import ENDED, STEPS, Cluster
-from tests.integration.nursery import Nurseries
+from tests.nursery import Nurseries
 
 ARENA_NODES = 4
 HEAL_SECONDS = 30.0
@@ -42,11 +42,11 @@ def fixtures_of(item: pytest.Item) -> list[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nurseries() -> Iterator[Nurseries]:
-    """Where clusters' daemons and commands are forked. Set up first, so it ends last."""
-    with contextlib.closing(Nurseries()) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cluster, "nurseries", made)
-        yield made
+def forked_clusters(nurseries: Nurseries) -> Iterator[None]:
+    """Clusters' daemons and commands are forked. Set up first, so it ends last."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "nurseries", nurseries)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from elasticd.cli.daemons import DAEMON, LOG_FILE
-from tests.integration import nursery
+from elasticd.shell.storage.durable import open_private
+from tests import nursery
 
 Daemon: TypeAlias = subprocess.Popen[bytes] | nursery.Forked
 
@@ -21,7 +22,7 @@ def start(
 ) -> Daemon:
     """As ``local up`` does it; without ``nurseries`` it is a Python of its own."""
     words: tuple[str | Path, ...] = ("run", "--home", home)
-    with (home / LOG_FILE).open("ab") as log:
+    with open_private(home / LOG_FILE, "ab") as log:
         if nurseries is not None and program is DAEMON:
             return nurseries.start(nursery.DAEMON, words, home, (log, log), environment)
         return subprocess.Popen(

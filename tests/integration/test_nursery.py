@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
-from tests.integration.nursery import COMMAND, DAEMON, NURSERIES, Forked, Nurseries
+from tests.nursery import COMMAND, DAEMON, NURSERIES, Forked, Nurseries
 
 pytestmark = pytest.mark.process
 

@@ -9,12 +9,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import commandpages
+from tests.nursery import COMMAND, Nurseries
 
 from .test_commands import PROGRAM, Daemon
 
@@ -25,7 +28,15 @@ ROWS = [{"step": step, "lineage": "ab"} for step in (10, 120, 20, 20)]
 SHELLS = ["bash", "zsh", "fish"]
 
 
-def asked(shell: str, typed: str, home: Path | None) -> list[str]:
+Asked = Callable[[str, str, Path | None], list[str]]
+
+
+@pytest.fixture
+def asked(nurseries: Nurseries) -> Asked:
+    return partial(_asked, nurseries)
+
+
+def _asked(nurseries: Nurseries, shell: str, typed: str, home: Path | None) -> list[str]:
     """What a shell gets for a line that ends where the cursor is."""
     variables = {"_ELASTICCTL_COMPLETE": f"complete_{shell}"}
     if shell == "bash":
@@ -35,7 +46,7 @@ def asked(shell: str, typed: str, home: Path | None) -> list[str]:
     else:
         variables |= {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     variables |= {"ELASTICD_HOME": str(home)} if home is not None else {}
-    done = run(variables)
+    done = run(variables, nurseries)
     text = done.stdout
     if shell == "zsh":
         if text.strip() == "_files":
@@ -44,18 +55,19 @@ def asked(shell: str, typed: str, home: Path | None) -> list[str]:
     return [line.split("\t")[0] for line in text.split("\n") if line]
 
 
-def run(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "ELASTICD_HOME"}
-    done = subprocess.run(
-        PROGRAM, capture_output=True, text=True, timeout=60, env=environment | variables
-    )
+def run(variables: dict[str, str], nurseries: Nurseries) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "ELASTICD_HOME"} | variables
+    if nurseries.can_start(environment):
+        done = nurseries.run(COMMAND, [], environment, 60)
+    else:
+        done = subprocess.run(PROGRAM, capture_output=True, text=True, timeout=60, env=environment)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_jobs_nodes_and_steps(
-    shell: str, home: Path, daemon: Daemon, status: dict[str, Any]
+    asked: Asked, shell: str, home: Path, daemon: Daemon, status: dict[str, Any]
 ) -> None:
     fake = daemon(home, {"status": status, "checkpoints": {"checkpoints": ROWS, "silent": {}}})
     assert asked(shell, "elasticctl cancel dig", home) == [JOBS[1]]
@@ -87,7 +99,9 @@ def test_whatever_names_a_job_a_node_or_a_part_of_them_is_completed() -> None:
     assert not lacking and found == named
 
 
-def test_of_the_home_that_is_named(home: Path, daemon: Daemon, status: dict[str, Any]) -> None:
+def test_of_the_home_that_is_named(
+    asked: Asked, home: Path, daemon: Daemon, status: dict[str, Any]
+) -> None:
     daemon(home, {"status": status})
     for typed in (f"elasticctl --home {home} cancel dig", f"elasticctl cancel --home {home} dig"):
         assert asked("bash", typed, None) == [JOBS[1]]
@@ -95,13 +109,15 @@ def test_of_the_home_that_is_named(home: Path, daemon: Daemon, status: dict[str,
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("typed", ["cancel ", "drain n", "checkpoints export j --step "])
-def test_without_a_daemon_there_is_nothing(shell: str, typed: str, home: Path) -> None:
+def test_without_a_daemon_there_is_nothing(
+    asked: Asked, shell: str, typed: str, home: Path
+) -> None:
     assert asked(shell, f"elasticctl {typed}", home) == []
 
 
 @pytest.mark.parametrize("said", [{"error": "no", "code": 1}, {"jobs": 7}, {"jobs": [7, {}]}])
 def test_nor_where_it_says_something_strange(
-    said: dict[str, Any], home: Path, daemon: Daemon
+    asked: Asked, said: dict[str, Any], home: Path, daemon: Daemon
 ) -> None:
     daemon(home, {"status": said})
     assert asked("bash", "elasticctl cancel ", home) == []
@@ -126,7 +142,12 @@ print ready
 @pytest.mark.process
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
 def test_the_shell_itself(
-    home: Path, tmp_path: Path, daemon: Daemon, status: dict[str, Any], shell: str
+    nurseries: Nurseries,
+    home: Path,
+    tmp_path: Path,
+    daemon: Daemon,
+    status: dict[str, Any],
+    shell: str,
 ) -> None:
     """What is typed is completed as by the key: as much as the ids that fit have in common."""
     if shutil.which(shell) is None:
@@ -135,7 +156,7 @@ def test_the_shell_itself(
     program = tmp_path / "elasticctl"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
     program.chmod(0o755)
-    script = run({"_ELASTICCTL_COMPLETE": f"source_{shell}"}).stdout
+    script = run({"_ELASTICCTL_COMPLETE": f"source_{shell}"}, nurseries).stdout
     own = {"ELASTICD_HOME": str(home), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     env = os.environ | own | {"HOME": str(tmp_path), "TERM": "dumb"}
     if shell == "zsh":

@@ -35,13 +35,14 @@ LOADED = {
         "elasticd.cli.entry", "elasticd.cli.commands", "elasticd.cli.jobs", "elasticd.cli.logs",
     ),
 }  # fmt: skip
-"""What a process of that name loads, and nothing else: a missing import would be missed."""
+"""What a daemon loads, and nothing else, else none would miss an import that it lacks. Of commands
+what most of them load."""
 NURSERIES = {DAEMON: 2, COMMAND: 1}
 """Each has a seed of its own for hashes: nodes must not agree by having the same one."""
 
 _MESSAGE_BYTES = 1 << 17
 _POLL_SECONDS = 0.01
-_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_", "TZ")
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 
 
 class Forked:
@@ -233,6 +234,7 @@ def _born(message: dict[str, object], files: Sequence[int]) -> Callable[[], obje
         os.setsid()
     os.environ.clear()
     os.environ.update(cast("dict[str, str]", message["environment"]))
+    time.tzset()
     tempfile.tempdir = None
     os.chdir(str(message["folder"]))
     if program == DAEMON:
