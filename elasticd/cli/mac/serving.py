@@ -191,7 +191,7 @@ class LocalStage:
         return ""
 
     def install(self) -> None:
-        ran([*CTL, "local", "up", "-n", "1", "--home", str(self.folder / "home")])
+        ran([*CTL, "local", "up", "-n", "1", "--keep", "--home", str(self.folder / "home")])
 
     def train(self) -> None:
         submit(self.folder, self.folder / "home")

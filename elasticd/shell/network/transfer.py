@@ -114,22 +114,27 @@ async def _called(address: str, errand: Errand) -> socket.socket:
     return opened
 
 
-def tune(connection: socket.socket) -> None:
+_TIMES = {
+    # TCP_KEEPALIVE and TCP_RXT_CONNDROPTIME in seconds: netinet/tcp.h of Darwin.
+    True: (0x10, 0x80, SILENT_SECONDS),
+    # TCP_KEEPIDLE in seconds, TCP_USER_TIMEOUT in milliseconds: linux/tcp.h.
+    False: (4, 18, SILENT_SECONDS * 1000),
+}
+"""By whether it is a Mac: what says after how long without a word a peer is asked whether it lives,
+what says how long it may leave bytes unacknowledged, and how long."""
+
+
+def tune(connection: socket.socket, here: str = sys.platform) -> None:
     """Set what every connection between daemons needs, on either end."""
+    idle, dropped, limit = _TIMES[here == "darwin"]
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_SECONDS - 2),
+        (socket.IPPROTO_TCP, idle, 2),
+        (socket.IPPROTO_TCP, dropped, limit),
     ]
-    if sys.platform == "darwin":
-        idle, dropped = 0x10, 0x80  # TCP_KEEPALIVE, TCP_RXT_CONNDROPTIME: netinet/tcp.h
-        options += [(socket.IPPROTO_TCP, idle, 2), (socket.IPPROTO_TCP, dropped, SILENT_SECONDS)]
-    else:
-        options += [
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000),
-        ]
     for level, option, value in options:
         # A connection that has ended already refuses options; reading from it will tell.
         with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -22,18 +23,27 @@ PARTIAL_SUFFIX = ".partial"
 """Ends the name of a file that is still being written; a restart may remove every such file."""
 
 
-def sync_file(fd: int) -> None:
+_FULLFSYNC = 51
+"""F_FULLFSYNC of Darwin's fcntl.h."""
+
+
+def sync_file(
+    fd: int,
+    here: str = sys.platform,
+    control: Callable[[int, int], int] | None = None,
+    sync: Callable[[int], None] | None = None,
+) -> None:
     """Return once the bytes written to ``fd`` are on the medium.
 
     Raises:
         OSError: the device failed; nothing is known about what was written since the last success.
     """
-    if sys.platform == "darwin":
+    if here == "darwin":
         # Network and some removable file systems have no full sync; fsync is the most they offer.
         with contextlib.suppress(OSError):
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            (control or fcntl.fcntl)(fd, _FULLFSYNC)
             return
-    os.fsync(fd)
+    (sync or os.fsync)(fd)
 
 
 def sync_folder(folder: Path) -> None:

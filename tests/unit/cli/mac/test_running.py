@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,16 @@ def test_each_probe_has_a_name_of_its_own_and_a_cure() -> None:
 def test_a_real_child(tmp_path: Path) -> None:
     (zombies,) = [each for each in PROBES if each.name == "zombies"]
     assert run_probe(zombies, tmp_path).finding.verdict == "pass"
+
+
+def test_one_that_takes_root_stays_in_the_session_in_which_the_password_was_given(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import json, os; value = f'{os.getsid(0)} {os.getpgid(0) == os.getpid()}';"
+        "print(json.dumps({'verdict': 'pass', 'value': value, 'cure': ''}))"
+    )
+    rooted = replace(probe(), root=True)
+    assert run_probe(rooted, tmp_path, child(script)).finding.value == f"{os.getsid(0)} True"
+    alone = run_probe(probe(), tmp_path, child(script)).finding.value
+    assert alone.endswith(" True") and alone != f"{os.getsid(0)} True"
