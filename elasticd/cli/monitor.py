@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -15,6 +16,9 @@ from elasticd.cli.monitors.looking import Lookout, look, status_of
 from elasticd.cli.monitors.picture import picture
 from elasticd.cli.monitors.scene import moved, turned
 from elasticd.cli.options import Home, Json, MaybeJob, Performance, common
+
+_ASCII = ("C", "POSIX")
+"""Locales that promise no other letters."""
 
 
 def monitor(
@@ -106,5 +110,9 @@ def _drawn(console: Console, lookout: Lookout, performance: bool, curve: str) ->
 
 
 def _has_blocks() -> bool:
-    """Whether what is printed may be more than ASCII."""
+    """Whether what is printed may be more than ASCII. In the locale C Python takes UTF-8 all the
+    same, and says so in LC_CTYPE."""
+    said = os.environ.get("LC_ALL") or os.environ.get("LANG")
+    if said in _ASCII and os.environ.get("LC_CTYPE", "") in ("", "C.UTF-8", *_ASCII):
+        return False
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"

@@ -49,6 +49,22 @@ def test_in_a_pipe_there_is_one_picture(
     assert asked == [("status", False), ("events", False)]
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("said", "ascii"),
+    [({"LC_ALL": "C"}, True), ({"LANG": "C"}, True), ({"LANG": "C", "LC_CTYPE": "POSIX"}, True),
+     ({"LANG": "C.UTF-8"}, False)],
+)  # fmt: skip
+def test_the_locale_says_whether_there_are_other_letters_than_ascii(
+    home: Path, daemon: Daemon, answers: dict[str, Any], said: dict[str, str], ascii: bool
+) -> None:
+    daemon(home, answers | {"losses": {"losses": [[1, 9.0], [100, 2.5]], "ranks": []}})
+    known = {k: v for k, v in os.environ.items() if k != "LANG" and not k.startswith("LC_")}
+    words = [*PROGRAM, "monitor", "--home", str(home)]
+    done = subprocess.run(words, capture_output=True, env=known | said, timeout=60)
+    assert done.returncode == 0 and done.stdout.isascii() == ascii, done
+
+
 def test_json_is_one_object(ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]) -> None:
     daemon(home, answers | {"losses": {"losses": [[1, 9.0], [119, 2.5]], "ranks": []}})
     code, out, _ = ctl("monitor", "--json", "--home", home)
