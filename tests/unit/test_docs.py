@@ -21,12 +21,15 @@ from elasticd.cli.local import MAX_LOCAL_NODES
 from elasticd.cli.monitors.picture import MONITORED_NODES, MONITORED_RANKS
 from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.cli.performance import PERFORMANCE
+from elasticd.core.words import limits
 from elasticd.ipc import frames
 from elasticd.settings import job, rules, toml
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.keep import KeepRules
 from elasticd.settings.notify import NotifyRules
-from elasticd.shell.control import jobsfolder, server
+from elasticd.settings.rules import Wrong
+from elasticd.shell.chaos import inject
+from elasticd.shell.control import jobsfolder, server, submissions
 from elasticd.shell.storage import eventlog
 from elasticd.supervision import logs
 from tests import commandpages
@@ -34,6 +37,7 @@ from tests import commandpages
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted(ROOT.glob("docs/*.md"))
+JOB_TABLES = dataclasses.fields(job.JobSpec)
 PAGES = [README, ROOT / "CHANGELOG.md", *DOCS]
 
 
@@ -178,6 +182,13 @@ def test_limits_are_told_as_they_are() -> None:
     told = text[text.index("## Limits") : text.index("## Troubleshooting")]
     for number, what in (
         (archive.MAX_ARCHIVE_BYTES >> 20, "MiB"),
+        (archive.MAX_FILES, "files"),
+        (archive.DEEPEST, "folders in each other"),
+        (f"{submissions.MAX_RECEIVING}, and {submissions.MAX_WAITING}", "that wait"),
+        (submissions.MAX_SPEC_BYTES >> 10, "KiB |"),
+        (limits.MAX_REASON_LETTERS, "letters"),
+        (limits.PART_BYTES >> 20, "MiB. What is longer"),
+        (int(inject.MAX_CUT_SECONDS), "s |"),
         (MAX_LOCAL_NODES, "with real daemons"),
         (frames.MAX_FRAME_BYTES >> 20, "MiB"),
         (eventlog.KEPT_EVENTS, ""),
@@ -188,7 +199,7 @@ def test_limits_are_told_as_they_are() -> None:
         (jobsfolder.MAX_JOBS, "|"),
         (rules.MAX_TEXT_LENGTH, "characters"),
     ):
-        shown = f"{number:,}" if number >= 10_000 else str(number)
+        shown = f"{number:,}" if isinstance(number, int) and number >= 10_000 else str(number)
         assert f"{shown} {what}".rstrip() in told, (number, what)
     assert logs.KEEP_OLD == 3 and toml.MAX_FILE_BYTES == 1 << 20
 
@@ -197,3 +208,49 @@ def test_the_order_in_which_columns_go_is_told() -> None:
     text = (ROOT / "docs/operating.md").read_text()
     for table in (JOBS, NODES, RANKS, STORED, MONITORED_NODES, MONITORED_RANKS, PERFORMANCE):
         assert f"| {', '.join(table.drops)} |" in text
+
+
+def bounds(check: Any) -> set[str]:
+    """What a rule's refusals of the largest and the smallest say that a value may be."""
+    found: set[str] = set()
+    huge = (10**30, -(10**30), 1e300, "/" + "a" * 50_000, ["/a"] * 50_000)
+    for value in (*huge, ["127.0.0.1:1"] * 50_000, {f"N{n}": "" for n in range(50_000)}):
+        try:
+            check(value)
+        except Wrong as refused:
+            found |= {*re.findall(r"at (?:most|least) (-?[\d.e+]+)", str(refused))}
+    return found - {"0", "1", str(rules.MAX_TEXT_LENGTH)}
+
+
+def told_bounds(page: str, heading: str) -> dict[str, str]:
+    """By key, what the last table of a chapter says that its value may be."""
+    text = (ROOT / "docs" / page).read_text()
+    chapter = text[text.index(f"\n{heading}\n") :].split("\n## ", 2)[1]
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|$", chapter, re.MULTILINE)
+    return {name: limit for cell, limit in rows for name in re.findall(r"`([^`]+)`", cell)}
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "settings"),
+    [
+        (
+            "writing-jobs.md",
+            "## job.toml",
+            {f"{table.name}.": f"{table.name.title()}Settings" for table in JOB_TABLES},
+        ),
+        ("operating.md", "## Limits", {"": NodeConfig, "keep.": KeepRules}),
+    ],
+    ids=["job", "node"],
+)
+def test_what_a_setting_may_be_at_most_is_told(
+    page: str, heading: str, settings: dict[str, Any]
+) -> None:
+    told = told_bounds(page, heading)
+    bounded = 0
+    for prefix, named in settings.items():
+        for item in dataclasses.fields(getattr(job, named) if isinstance(named, str) else named):
+            key = f"{prefix}{item.name.rstrip('_')}"
+            for bound in bounds(item.metadata["rule"]):
+                bounded += 1
+                assert bound in re.findall(r"-?[\d.e+]*\d", told.get(key, "")), (key, bound)
+    assert bounded >= 10, "refusals say no more what a value may be"
