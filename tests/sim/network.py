@@ -6,12 +6,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.types import NodeId
 
 from .cluster import Cluster, Mishap
+
+if TYPE_CHECKING:
+    from .host import Host
 
 _RECONNECT_SECONDS = (0.02, 0.15)
 Way = tuple[NodeId, NodeId]
@@ -106,6 +110,17 @@ class Network:
         """Whether bulk data flows between them."""
         whole = _pair(a, b) in self._sessions and not self._cut[a, b] and not self._cut[b, a]
         return a == b or whole
+
+    def fetches(self, asker: Host, asked: Host) -> bool:
+        """Whether bulk data comes from there, as by shell/network/neighbours.py: through the third
+        node that the daemon knows, where it knows the link to be dead."""
+        if asker.endpoint is None or asked.node is None:
+            return False
+        via = asker.endpoint.links.relay(asked.name, asker.now())
+        if via is None or not self.connected(asker.name, via):
+            return self.connected(asker.name, asked.name)
+        there = self.cluster.hosts[via].node is not None
+        return there and self.connected(via, asked.name)
 
     # --- faults -----------------------------------------------------------------------------------
 

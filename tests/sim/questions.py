@@ -102,8 +102,8 @@ class Question:
     def _ends_if_gone(self) -> bool:
         """Whether the two don't hear each other any more."""
         asker, asked = self._asker, self._asked
-        here = asked.node is not None and self._boots == (asker.boot, asked.boot)
-        if here and asker.cluster.network.connected(asker.name, asked.name):
+        same = self._boots == (asker.boot, asked.boot)
+        if same and asker.cluster.network.fetches(asker, asked):
             return False
         self._end(f"{asked.name} is not connected")
         return True

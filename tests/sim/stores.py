@@ -94,9 +94,7 @@ class Stores:
                 return f"shard {index} of step {step} {_TAKEN}", ()
             for node in sources[index]:
                 host = self.host.cluster.hosts[node]
-                if host.node is None or not self.host.cluster.network.connected(
-                    self.host.name, node
-                ):
+                if not self.host.cluster.network.fetches(self.host, host):
                     continue
                 if host.disk.file(key, count, index) == (size, digest):
                     self.host.disk.keep(key, count, index, (size, digest))
@@ -169,8 +167,7 @@ class Stores:
             row = (shard.bytes, shard.digest)
             hosts = [self.host.cluster.hosts[node] for node in nodes if node != self.host.name]
             if not any(
-                host.node is not None
-                and self.host.cluster.network.connected(self.host.name, host.name)
+                self.host.cluster.network.fetches(self.host, host)
                 and host.disk.file(key, found.count, shard.index) == row
                 for host in hosts
             ):
