@@ -1,9 +1,8 @@
 """The jobs that people have, each broken in all ways in one run: a trainer, a reducer, the node of
 main and everything at once are killed. It ends with the bits and the losses that it has alone.
 
-Each of the library's examples but byte_lm, which `make demo` breaks, in small; and recipes, on a
-tiny model. That preferences and plain jobs survive the same is test_recipe.py's and
-test_plain.py's.
+Each of the library's examples but byte_lm, which `make demo` breaks, in small; and
+recipes, on a tiny model. That plain jobs survive the same is test_plain.py's.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import json
 import random
 import shutil
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,15 @@ class Recipe(Card):
     """A fine-tuning without a script."""
 
     config: str = ""
+    job: str = tinylm.JOB
+    rows: Callable[[int, int], Iterable[Mapping[str, Any]]] = field(default=tinylm.completions)
 
     @property
     def all_settings(self) -> dict[str, Any]:
         return STEPS
 
     def lay_out(self, folder: Path) -> Path:
-        return tinylm.write_job(folder, self.config)
+        return tinylm.write_job(folder, self.config, self.job, self.rows)
 
     def command(self, job: Path) -> list[str | Path]:
         return ["-m", "elasticd.recipes", job]
@@ -84,7 +86,11 @@ class Recipe(Card):
 RECIPES = (
     Recipe("lora", "LoRA", config=LORA.format(kind="lora")),
     Recipe("full", "all weights of the last layers", config=LORA.format(kind="full")),
-)
+    Recipe(
+        "dpo", "preferences", config=LORA.format(kind="lora"),
+        job=tinylm.DPO_JOB, rows=tinylm.preferences,
+    ),
+)  # fmt: skip
 
 
 def broken(cluster: Cluster, card: Card, folder: Path, kernels: Path) -> str:
