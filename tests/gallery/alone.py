@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +40,9 @@ def run_alone(card: Card, folder: Path, kernels: Path) -> Alone:
         "GALLERY_RECORD": str(record),
         "TMPDIR": str(kernels),
     }
-    args: Sequence[str] = card.settings.get("job.args", ())
     try:
         done = subprocess.run(
-            [sys.executable, job.parent / "train.py", *args],
+            [sys.executable, *card.command(job)],
             env=environment,
             cwd=job.parent,
             capture_output=True,

@@ -85,8 +85,12 @@ class Card:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.source, folder / "train.py")
         job = folder / "job.toml"
-        job.write_text(_toml(self.all_settings))
+        job.write_text(written(self.all_settings))
         return job
+
+    def command(self, job: Path) -> list[str | Path]:
+        """What runs it by itself, with that interpreter; ``job``: its job.toml."""
+        return [job.parent / "train.py", *self.settings.get("job.args", ())]
 
 
 def as_toml(value: Any) -> str:
@@ -96,7 +100,8 @@ def as_toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def _toml(settings: dict[str, Any]) -> str:
+def written(settings: dict[str, Any]) -> str:
+    """As a job.toml has them; they are named as with ``--set``."""
     tables: dict[str, list[str]] = {}
     for name, value in settings.items():
         table, key = name.split(".")

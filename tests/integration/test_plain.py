@@ -251,6 +251,22 @@ def test_the_example_goes_on_from_its_own_checkpoint(cluster: Cluster) -> None:
     assert any("step 400: loss" in line for line in said)
 
 
+@pytest.mark.deep
+def test_everything_is_lost_at_once(cluster: Cluster) -> None:
+    """All nodes, with what they had started. The example goes on from its own checkpoint."""
+    example = Path(__file__).parents[2] / "elasticd" / "examples" / "plain" / "job.toml"
+    words = ['job.args=["--steps", "400", "--save-every", "20"]', "world.max=2"]
+    job = str(cluster.client.submit(*prepare(example, words)))
+    wait_lines(cluster, job, "step 60:", 1)
+    cluster.kill_nodes(cluster.nodes)
+    cluster.revive()
+    cluster.wait_end(job)
+    said = lines(cluster, job)
+    begun = [line for line in said if "begins behind step" in line]
+    assert len(begun) >= 4 and sum(not line.endswith(" step 0") for line in begun) >= 2, begun
+    assert any("step 400: loss" in line for line in said)
+
+
 def test_a_hung_script(cluster: Cluster, submit: Callable[..., str]) -> None:
     job = submit("sums.py", "5", "sleeps", plain="hang_seconds = 4")
     cluster.wait_end(job)
