@@ -59,7 +59,7 @@ endif
 docs: $(INSTALLED) ## write docs/commands.md from what --help says
 	@$(VENV)/bin/python tests/commandpages.py
 
-screenshots: $(INSTALLED) ## write docs/page-*.png: the web page's views, of a cluster that breaks
+screenshots: $(INSTALLED) ## write docs/page-*.png: the web page's views, with made-up figures
 	@$(VENV)/bin/python tests/screenshots.py
 
 check: $(INSTALLED) ## format, lint, types, import directions and quick tests that start no process

@@ -1,69 +1,57 @@
 """docs/page-*.png: each view of the web page, as a browser shows it. ``make screenshots`` writes
-them, in about a minute: of a real cluster of three daemons that trains a real model, of which a
-trainer and then a reducer are killed."""
+them, in half a minute: the page's own process asks a stand-in for a daemon, whose figures are made
+up, so that a picture changes only where the page does."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from elasticd.cli.submit import prepare
-from elasticd.core.words.requests import CancelJob
-from elasticd.types import JobId
+from elasticd.shell.control.webtoken import make_token, token_of
 from tests.browser import browser, press, rows_of, text_of, wait_for
-from tests.integration.cluster import Cluster
+from tests.integration.test_webpage import page_process
+from tests.standin import answers
+from tests.unit.client.fake_daemon import FakeDaemon
 
 DOCS = Path(__file__).parents[1] / "docs"
 LEAST_BYTES, MOST_BYTES = 5_000, 150_000
 VIEWS = ("state", "curves", "recovery", "nodes", "checkpoints", "logs")
-NODES = 3
-SETTINGS = ("train.steps=2000", "checkpoint.every_steps=20")
 _PLACE = """
 const {x, y, width, height} = document.getElementById(arguments[0]).getBoundingClientRect();
 return {x: x + scrollX - 16, y: y + scrollY, width: width + 32, height};
 """
 _WIDE, _NARROW = (1000, 900), (390, 844)
-_BETWEEN = 40
-"""Steps before a fault, and after the last one."""
+_LOOKS = 12
+"""Seconds of which the page shows the speed."""
 
 
 def main() -> None:
     """Write all of them."""
-    with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), NODES) as cluster:
-        address = cluster.command("dashboard").split()
-        url = next(word for word in address if word.startswith("http"))
-        with resources.as_file(resources.files("elasticd.examples") / "byte_lm") as example:
-            job = cluster.client.submit(*prepare(example / "job.toml", SETTINGS))
-        with browser() as driver:
-            driver.get(url)
-            _break(cluster, job)
-            _picture(driver)
-        cluster.client.change(CancelJob(JobId(job)))
-        cluster.wait_end(job, "cancelled")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        with FakeDaemon(home, answers(time.time())):
+            make_token(home)
+            with page_process(home) as port, browser() as driver:
+                _picture(driver, f"http://127.0.0.1:{port}/#token={token_of(home)}")
 
 
-def _break(cluster: Cluster, job: str) -> None:
-    """Its faults, while the page is open."""
-    step = cluster.wait_whole(job, _BETWEEN)["step"]
-    for kill, rank in ((cluster.kill_trainer, 1), (cluster.kill_reducer, 2)):
-        kill(job, rank)
-        step = cluster.wait_whole(job, step + _BETWEEN)["step"]
-
-
-def _picture(driver: Any) -> None:
+def _picture(driver: Any, url: str) -> None:
+    driver.get(url)
     wait_for("the recoveries", lambda: len(rows_of(driver, "recoveries")) > 1, driver)
     wait_for("a checkpoint", lambda: rows_of(driver, "stored"), driver)
     press(driver, "#log-lines summary")
     wait_for("the lines", lambda: "step" in text_of(driver, "lines"), driver)
+    looks = time.monotonic() + _LOOKS
+    wait_for("some speeds", lambda: time.monotonic() > looks, driver)
     for view in VIEWS:
         with _shown(driver, _WIDE):
             _write(driver, view, f"page-{view}")
