@@ -39,13 +39,10 @@ WRITTEN = ["0000025_adapters.safetensors", "0000050_adapters.safetensors"]
 WRITTEN += ["adapter_config.json", "adapters.safetensors", "best_adapters.safetensors"]
 
 
-@pytest.mark.parametrize("kind", ["mlx-lm", pytest.param("dpo", marks=pytest.mark.deep)])
-def test_kills_change_no_bit_of_the_adapters(kind: str, cluster: Cluster, tmp_path: Path) -> None:
+def test_kills_change_no_bit_of_the_adapters(cluster: Cluster, tmp_path: Path) -> None:
+    """Other kinds of fine-tuning, and of kills: test_everyjob.py."""
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
-    given = (tinylm.JOB, tinylm.completions)
-    if kind == "dpo":
-        given = (tinylm.DPO_JOB, tinylm.preferences)
-    job_file = tinylm.write_job(tmp_path / "tune", LORA, *given)
+    job_file = tinylm.write_job(tmp_path / "tune", LORA)
     job = cluster.client.submit(*prepare(job_file, ["world.max=3"]))
     cluster.wait_step(job, 5)
     assert cluster.kill_trainer(job, 0) is not None
@@ -62,29 +59,6 @@ def test_kills_change_no_bit_of_the_adapters(kind: str, cluster: Cluster, tmp_pa
     for node in cluster.nodes:
         for shard in (cluster.home / node / "checkpoints" / job).glob("*/*.safetensors"):
             assert not _stored(shard) - {"lora_a", "lora_b", "optimizer"}, shard
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("kind", ["mlx-lm", "dpo"])
-def test_neither_does_a_lost_reducer_or_the_death_of_all_trainers(
-    kind: str, cluster: Cluster, tmp_path: Path
-) -> None:
-    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
-    given = (tinylm.JOB, tinylm.completions)
-    if kind == "dpo":
-        given = (tinylm.DPO_JOB, tinylm.preferences)
-    job_file = tinylm.write_job(tmp_path / "tune", LORA, *given)
-    job = cluster.client.submit(*prepare(job_file, ["world.max=3"]))
-    cluster.wait_step(job, 6)
-    assert cluster.kill_reducer(job, 1) is not None
-    cluster.wait_whole(job, 14)
-    cluster.kill_trainers(job)
-    ended = cluster.wait_end(job)
-    assert ended["exact"] and ended["recoveries"] >= 2
-    cluster.command("outputs", job, "--out", tmp_path / "out")
-    undisturbed = _alone(job_file)
-    for name in WRITTEN:
-        assert (tmp_path / "out" / name).read_bytes() == (undisturbed / name).read_bytes(), name
 
 
 def _stored(shard: Path) -> set[str]:
