@@ -209,6 +209,8 @@ class Node:
                 self._receive(node, message)
             case e.Submit() | e.Cancel() | e.Forget() | e.Discard() | e.Pause() | e.Retry():
                 self.tables.asked(event)
+            case e.SpeedsMeasured(job, seconds, reason):
+                self.drivers.measured(job, seconds, reason)
             case e.Drain(request, node, draining):
                 self.tables.nodes.drain(request, node, draining)
             case e.Dismiss(request, node):

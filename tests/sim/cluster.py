@@ -22,6 +22,7 @@ from .ageing import Ageing
 from .chance import Chances
 from .chips import Chips
 from .environments import Environments
+from .measured import Measured
 from .mixture import Mixture
 from .poison import Poison, Poisons
 from .strangers import Strangers
@@ -175,6 +176,8 @@ class Setup:
     roles: tuple[NodeRole, ...] = ()
     """Of each node by number; none: all train."""
     chips: Chips = field(default_factory=Chips)
+    measured: bool = False
+    """Leaders are told how fast nodes are, when a job begins."""
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
     timing: Timing = field(default_factory=Timing)
@@ -220,6 +223,7 @@ class Cluster:
         self.poisons = Poisons(self)
         self.ageing = Ageing(self)
         self.mixture = Mixture(self)
+        self.measured = Measured(self)
         self.strangers = Strangers(self)
         self.missing_archives: set[JobId] = set()
         """Jobs whose files are on none of the nodes that are there."""
@@ -232,6 +236,11 @@ class Cluster:
         """What else befell them, so that a soak can say that it did."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+
+    def persisted(self, host: Host, record: Any) -> None:
+        """The record is on the host's disk."""
+        for each in (self.mixture, self.ageing, self.measured):
+            each.persisted(host, record)
 
     def drawn_role(self, node: NodeId) -> NodeRole:
         """What a node does at most, by a build that knows of roles."""

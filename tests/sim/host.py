@@ -290,8 +290,7 @@ class Host:
             self.cluster.checkers.persists(self, persist.kind, persist.record)
             record = self.release.cut(persist.record)
             self.disk.append(persist.kind, record)
-            self.cluster.mixture.persisted(self, record)
-            self.cluster.ageing.persisted(self, record)
+            self.cluster.persisted(self, record)
         self._flush = None
         assert self._duties is not None
         self._duties.flushed()

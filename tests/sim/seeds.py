@@ -47,6 +47,8 @@ _STRANGE = 0.1
 """The share of runs in which somebody connects to rings that come up."""
 _CHOKES = 0.1
 """The share of runs in which a trainer hangs while it takes a state."""
+_MEASURED = 0.2
+"""The share of clusters whose nodes have measured how fast they are."""
 _UNLIKE = 0.08
 """The share of clusters whose machines are of two kinds."""
 _BESIDE = 8
@@ -172,6 +174,11 @@ def _more(seed: int) -> tuple[str, ...]:
     return (*told, *strange, *chokes)
 
 
+def _measured(seed: int) -> bool:
+    """Whether somebody has measured how fast nodes are."""
+    return random.Random(f"measured {seed}").random() < _MEASURED
+
+
 def _wire(seed: int) -> float:
     """What sending a vector takes: up to about as long as a step's work."""
     chance = random.Random(f"wire {seed}")
@@ -213,8 +220,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         kinds = tuple(chance.sample(kinds, min(len(kinds), chance.randint(1, 4))))
     aged = random.Random(f"aged {seed}")
     past = aged.choice((20, 60, 300)) if aged.random() < _AGED and not given else 0
-    if past:
-        kinds = (*kinds, *AGEING_KINDS)
+    kinds = (*kinds, *AGEING_KINDS) if past else kinds
     share = _MIXED if not given else float(any(kind in VERSION_KINDS for kind in kinds))
     releases = _releases(seed, nodes, share)
     if releases and not given:
@@ -233,6 +239,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         drift=chance.choice((0.0, 0.0001, 0.01)),
         message_seconds=(0.001, 0.05) if slow else (0.0003, 0.003),
         grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
+        measured=_measured(seed) and not given,
         on_the_wire=seed % 8 == 0,
         wire_seconds=_wire(seed),
         log_limit=chance.choice((1, 12, 12, 40)),

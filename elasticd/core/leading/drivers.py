@@ -5,7 +5,7 @@ On a node that does not lead there are none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -188,6 +188,13 @@ class Drivers:
         account = {key: summary[key] for key in ACCOUNT if key in summary}
         step = max(record.step, driver.committed)
         self.jobs.update(replace(record, step=step, account=account))
+
+    def measured(self, job: JobId, seconds: Mapping[NodeId, float], reason: str) -> None:
+        """Deal the first shares of a job by these, until its members' own times say otherwise."""
+        driver = self.by_job.get(job)
+        if driver is not None and driver.world is None:
+            driver.office.balance.speeds.settled.update(seconds)
+            self.ctx.emit("shares_foreseen", reason, job, seconds=dict(seconds))
 
     def receive(self, node: NodeId, message: ToLeader) -> None:
         """Hand a member's word to the driver of its job, if we drive it."""

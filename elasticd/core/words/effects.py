@@ -476,13 +476,22 @@ class StoreChanged:
     stored: tuple[Stored, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SpeedsMeasured:
+    """What a grain takes by the nodes' speeds that were measured before; the fastest: 1."""
+
+    job: JobId
+    seconds: dict[NodeId, float]
+    reason: str
+
+
 OfJobs = Submit | Cancel | Forget | Discard | Pause | Retry
 """What is asked of jobs."""
 ToNode = (
     Paths | Received | Leave | Stay | OfJobs | Drain | Dismiss | Depart
     | ChildStarted | ReducerReady | EngineEvent | ChildSaid | ChildExited | ChildStopped
     | MemoryPressure | StateFailed | PrepareFailed
-    | ArchiveReady | ManifestKept | ShardsFetched | StoreChanged
+    | ArchiveReady | ManifestKept | ShardsFetched | StoreChanged | SpeedsMeasured
 )  # fmt: skip
 """What is for the node alone, whatever becomes of connections."""
 Event = PeerUp | PeerDown | Tick | ToNode

@@ -150,7 +150,7 @@ class Daemon:
             self._keeper,
             self._forgetting,
             queries,
-            FirstShares(self._node, lambda node: self._desk.preflight.ask(node), self._talk.emit),
+            FirstShares(self._node, lambda node: self._desk.preflight.ask(node), self._post),
         )
         self._plane = ControlPlane(Endpoint(self._node), perform, self._broken, perform.persist)
         self._scrubber = Scrubber(self._states, neighbours.connected, settings.quota_bytes)

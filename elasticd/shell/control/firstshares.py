@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from elasticd.core.node import Node
-from elasticd.core.words.effects import Emit
+from elasticd.core.words.effects import SpeedsMeasured
 from elasticd.preflight.firstshares import relative_seconds
 from elasticd.preflight.seen import NodeSeen, NodeUnseen
 from elasticd.types import JobId, NodeId
@@ -26,7 +26,7 @@ class FirstShares:
 
     node: Node
     ask: Callable[[NodeId], Awaitable[NodeSeen | NodeUnseen]]
-    emit: Callable[[Emit], None]
+    post: Callable[[SpeedsMeasured], None]
     _asking: dict[JobId, asyncio.Task[None]] = field(default_factory=dict)
 
     def job_begins(self, job: JobId) -> None:
@@ -47,12 +47,7 @@ class FirstShares:
             each.cancel()
         told = [each.result() for each in asked if each in done]
         speeds = {each.node: each.facts.gflops for each in told if isinstance(each, NodeSeen)}
-        found = relative_seconds(speeds)
-        driver = self.node.drivers.by_job.get(job)
-        if not found or driver is None or driver.world is not None:
-            return
-        # The leader deals by these until its members' own times tell otherwise.
-        driver.office.balance.speeds.settled.update(found)
-        said = ", ".join(f"{node} {speeds[node]:.0f}" for node in found)
-        reason = f"its first shares follow the speeds that were measured before: {said} GFLOPS"
-        self.emit(Emit(job, "shares_foreseen", reason, None, {"seconds": found}))
+        if found := relative_seconds(speeds):
+            said = ", ".join(f"{node} {speeds[node]:.0f}" for node in found)
+            reason = f"its first shares follow the speeds that were measured before: {said} GFLOPS"
+            self.post(SpeedsMeasured(job, found, reason))

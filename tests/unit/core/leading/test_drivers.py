@@ -13,8 +13,9 @@ from elasticd.core.leading.drivers import Drivers
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import JobState
 from elasticd.settings.job import JobSpec
+from elasticd.types import JobId
 
-from .bench import JOB, B, Bench, fault
+from .bench import JOB, A, B, Bench, fault, holds
 
 
 def ended(bench: Bench, state: JobState, step: int) -> JobTable:
@@ -24,6 +25,30 @@ def ended(bench: Bench, state: JobState, step: int) -> JobTable:
     nodes = NodeTable(bench.ctx, tuple, tuple, tuple)
     Drivers(bench.ctx, jobs, nodes, {JOB: bench.driver}).keep_records()
     return jobs
+
+
+def drivers_of(bench: Bench) -> Drivers:
+    jobs = JobTable(bench.ctx, tuple, tuple)
+    jobs.records[JOB] = bench.record
+    return Drivers(bench.ctx, jobs, NodeTable(bench.ctx, tuple, tuple, tuple), {JOB: bench.driver})
+
+
+def test_speeds_that_were_measured_deal_the_first_shares() -> None:
+    bench = Bench(A, B)
+    drivers_of(bench).measured(JOB, {A: 3.0, B: 1.0}, "as measured")
+    bench.say("ready")
+    bench.answer(a=holds(None), b=holds(None))
+    a, b = (sum(end - start for start, end in share) for share in bench.form().shares)
+    assert a < b
+    (told,) = bench.told("shares_foreseen")
+    assert (told.reason, told.fields) == ("as measured", {"seconds": {A: 3.0, B: 1.0}})
+
+
+def test_a_world_that_is_there_is_left_as_it_is() -> None:
+    bench = trained_to(13)
+    drivers_of(bench).measured(JOB, {A: 3.0, B: 1.0}, "late")
+    drivers_of(bench).measured(JobId("another"), {A: 3.0}, "of a job that others lead")
+    assert bench.office.balance.speeds.settled == {} and not bench.told("shares_foreseen")
 
 
 def trained_to(step: int) -> Bench:

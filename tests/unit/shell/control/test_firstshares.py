@@ -9,9 +9,8 @@ from typing import Any, cast
 import pytest
 
 from elasticd.core.node import Node
-from elasticd.core.words.effects import Emit
+from elasticd.core.words.effects import SpeedsMeasured
 from elasticd.preflight.seen import NodeFacts, NodeSeen, NodeUnseen
-from elasticd.recovery.speed import Speeds
 from elasticd.shell.control import firstshares
 from elasticd.shell.control.firstshares import FirstShares
 from elasticd.types import JobId, NodeId
@@ -24,11 +23,9 @@ class Leader:
     """Of three nodes; the last one says nothing."""
 
     def __init__(self, **of_driver: Any) -> None:
-        self.speeds, self.told, self.asked = Speeds(), list[Emit](), list[NodeId]()
+        self.told, self.asked = list[SpeedsMeasured](), list[NodeId]()
         self.gflops = {A: 100.0, B: 300.0}
-        office = SimpleNamespace(
-            view=SimpleNamespace(members=(A, B, C)), balance=SimpleNamespace(speeds=self.speeds)
-        )
+        office = SimpleNamespace(view=SimpleNamespace(members=(A, B, C)))
         known: dict[str, Any] = {"plain": False, "world": None, **of_driver}
         self.driver = SimpleNamespace(office=office, **known)
         self.summaries: dict[JobId, Any] = {}
@@ -40,7 +37,7 @@ class Leader:
             await asyncio.Event().wait()
         return NodeSeen(node, NodeFacts(gflops=self.gflops[node]))
 
-    def begin(self, meanwhile: Any = None) -> None:
+    def begin(self) -> None:
         node = SimpleNamespace(
             drivers=SimpleNamespace(by_job=self.drivers),
             tables=SimpleNamespace(summaries=self.summaries),
@@ -50,10 +47,7 @@ class Leader:
         async def main() -> None:
             first.job_begins(JOB)
             first.job_begins(JOB)  # its record changes again
-            tasks = [*first._asking.values()]
-            await asyncio.sleep(0)
-            self.driver.world = meanwhile
-            if tasks:
+            if tasks := [*first._asking.values()]:
                 await asyncio.wait(tasks)
 
         asyncio.run(main())
@@ -64,25 +58,19 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firstshares, "ANSWER_SECONDS", 0.1)
 
 
-def test_a_first_world_is_dealt_by_what_was_measured() -> None:
+def test_what_was_measured_is_told_of_a_job_that_begins() -> None:
     leader = Leader()
     leader.begin()
-    assert leader.asked == [A, B, C] and leader.speeds.weights((A, B)) == (3.0, 1.0)
+    assert leader.asked == [A, B, C]
     (told,) = leader.told
-    assert (told.kind, told.job) == ("shares_foreseen", JOB) and "a 100, b 300" in told.reason
+    assert (told.job, told.seconds) == (JOB, {A: 3.0, B: 1.0}) and "a 100, b 300" in told.reason
 
 
 def test_where_all_are_as_fast_nothing_is_said() -> None:
     leader = Leader()
     leader.gflops[A] = 290.0
     leader.begin()
-    assert leader.told == [] and leader.speeds.weights((A, B)) == (1.0, 1.0)
-
-
-def test_a_world_that_is_there_is_left_as_it_is() -> None:
-    leader = Leader()
-    leader.begin(meanwhile="a world that was formed while nodes were asked")
-    assert leader.told == [] and leader.speeds.settled == {}
+    assert leader.told == []
 
 
 @pytest.mark.parametrize("case", ["plain", "formed", "told", "not led"])
@@ -93,4 +81,4 @@ def test_nobody_is_asked_of_a_job_that_is_no_new_one_here(case: str) -> None:
     if case == "not led":
         leader.drivers.clear()
     leader.begin()
-    assert leader.asked == [] and leader.told == [] and leader.speeds.settled == {}
+    assert leader.asked == [] and leader.told == []
