@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .ring import Ring
 
 MAX_EVENTS = 2_000_000
+LOAD_SECONDS = 60.0
+"""A state here has no gigabytes: what waits longer waits for nothing but heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Setup:
     """Leaders are told how fast nodes are, when a job begins."""
     on_the_wire: bool = False
     """Encode and decode every message, as the daemons do."""
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=lambda: Timing(load_seconds=LOAD_SECONDS))
     node_type: type[Node] = Node
 
 
