@@ -86,6 +86,10 @@ class Speeds:
         elif known is not None:
             self.paces[node] = replace(pace, grain_seconds=known.grain_seconds)
 
+    def foresee(self, seconds: Mapping[NodeId, float]) -> None:
+        """Relative seconds of a grain, from before members have told theirs."""
+        self.settled.update(seconds)
+
     def forget(self) -> None:
         """Grains have another size now."""
         self.paces.clear()

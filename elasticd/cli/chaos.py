@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elasticd.cli.completing import complete_nodes, complete_ranks
-from elasticd.cli.options import Home, Job, Json, common
+from elasticd.cli.options import Home, Job, Json, common, finite
 from elasticd.cli.screen import print_json, say
 from elasticd.core.words.requests import (
     CutHow,
@@ -31,7 +31,8 @@ Process = Annotated[
     typer.Option("--process", help="Which process of the rank. node: all of its node."),
 ]
 Seconds = Annotated[
-    float, typer.Option("--seconds", min=0.0, help="How long it lasts; 0: for ever.")
+    float,
+    typer.Option("--seconds", min=0.0, callback=finite, help="How long it lasts; 0: for ever."),
 ]
 
 
@@ -120,7 +121,9 @@ def slow(
     job: Job,
     rank: Rank,
     process: Process = "trainer",
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long it lasts.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, callback=finite, help="How long it lasts.")
+    ] = 30.0,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -144,7 +147,8 @@ How = Annotated[
     ),
 ]
 CutSeconds = Annotated[
-    float, typer.Option("--seconds", min=0.1, max=3600.0, help="How long it lasts.")
+    float,
+    typer.Option("--seconds", min=0.1, max=3600.0, callback=finite, help="How long it lasts."),
 ]
 
 

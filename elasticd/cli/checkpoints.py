@@ -22,7 +22,7 @@ from rich.progress import (
 from elasticd.checkpoints import export
 from elasticd.cli import asking, output
 from elasticd.cli.completing import complete_lineages, complete_steps
-from elasticd.cli.options import Common, Home, Job, Json, common
+from elasticd.cli.options import Common, Home, Job, Json, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client.client import Client
@@ -266,7 +266,11 @@ def prune(
     keep_hours: Annotated[
         float | None,
         typer.Option(
-            "--keep-hours", min=0, show_default=False, help="One of each so many hours stays too."
+            "--keep-hours",
+            min=0,
+            show_default=False,
+            callback=finite,
+            help="One of each so many hours stays too.",
         ),
     ] = None,
     dry_run: Annotated[

@@ -18,7 +18,7 @@ from elasticd.cli import asking, clusterhome, inviting, joinedhome, output, rota
 from elasticd.cli.asking import Yes
 from elasticd.cli.clusterhome import damage_told, member_home, moment, own_home
 from elasticd.cli.daemons import find_daemon
-from elasticd.cli.options import Common, Home, Json, Node, common
+from elasticd.cli.options import Common, Home, Json, Node, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
@@ -187,7 +187,9 @@ def token(
     context: typer.Context,
     hours: Annotated[
         float,
-        typer.Option("--hours", min=0.01, max=MOST_HOURS, help="How long it can be used."),
+        typer.Option(
+            "--hours", min=0.01, max=MOST_HOURS, callback=finite, help="How long it can be used."
+        ),
     ] = 1.0,
     uses: Annotated[
         int, typer.Option("--uses", min=1, max=MOST_USES, help="How many nodes may join with it.")

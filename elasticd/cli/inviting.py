@@ -11,7 +11,7 @@ import typer
 
 from elasticd.cli import clusterhome, invitations, overssh
 from elasticd.cli.invitations import Answer, HereAndAlive, Invited, JoinOutcome
-from elasticd.cli.options import Common, Home, Json, common
+from elasticd.cli.options import Common, Home, Json, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.core.words.requests import ShowStatus
 from elasticd.counting import counted
@@ -43,7 +43,13 @@ def invite(
     ] = False,
     seconds: Annotated[
         float,
-        typer.Option("--seconds", min=1, max=3600, help="With --run: how long each host may take."),
+        typer.Option(
+            "--seconds",
+            min=1,
+            max=3600,
+            callback=finite,
+            help="With --run: how long each host may take.",
+        ),
     ] = 120.0,
     program: Annotated[
         str,

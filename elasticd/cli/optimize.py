@@ -16,7 +16,7 @@ import typer
 from elasticd.archive import Archive
 from elasticd.cli import screen, submit
 from elasticd.cli.interrupts import Interrupts
-from elasticd.cli.options import Home, Json, common
+from elasticd.cli.options import Home, Json, common, finite
 from elasticd.cli.output import ENDED, print_table, shown_bytes
 from elasticd.cli.preflight import Assignments
 from elasticd.cli.screen import progress
@@ -58,7 +58,11 @@ _NOT_TRIED = (
 MeasuredSeconds = Annotated[
     float,
     typer.Option(
-        "--seconds", min=0.1, max=3600.0, help="How long steps are measured in each trial."
+        "--seconds",
+        min=0.1,
+        max=3600.0,
+        callback=finite,
+        help="How long steps are measured in each trial.",
     ),
 ]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job's file, or its folder.")]

@@ -6,6 +6,7 @@ it was given, and the innermost that was given something wins.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,13 @@ MaybeJob = Annotated[
         autocompletion=complete_jobs,
     ),
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """What an option was given, unless that is ``nan`` or ``inf``: those are in every range."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no length of time")
+    return value
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import typer
 from elasticd.cli import screen, submit
 from elasticd.cli.jobneeds import earlier_state, needs_of
 from elasticd.cli.moments import age
-from elasticd.cli.options import Home, Json, common
+from elasticd.cli.options import Home, Json, common, finite
 from elasticd.cli.output import print_table
 from elasticd.cli.tables import Table
 from elasticd.client.client import Client
@@ -47,6 +47,7 @@ Seconds = Annotated[
         metavar="SECONDS",
         min=LEAST_SECONDS,
         max=MOST_SECONDS,
+        callback=finite,
         help="For so long each node computes.",
     ),
 ]

@@ -3,6 +3,7 @@ about stragglers, and a world without one where that is faster and the user allo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.core.context import Context
@@ -24,6 +25,11 @@ class Balance:
     account: Account
     trust: Trust
     speeds: Speeds = field(default_factory=Speeds)
+
+    def foresee(self, seconds: Mapping[NodeId, float], reason: str) -> None:
+        """Deal shares by these, until members' own times say otherwise."""
+        self.speeds.foresee(seconds)
+        self.ctx.emit("shares_foreseen", reason, self.job, seconds=dict(seconds))
 
     def look(self, world: World, grains: int, committed: int, warm: bool) -> list[NodeId]:
         """At a step boundary: the members that a new world should have; none: the old one stays.

@@ -192,9 +192,8 @@ class Drivers:
     def measured(self, job: JobId, seconds: Mapping[NodeId, float], reason: str) -> None:
         """Deal the first shares of a job by these, until its members' own times say otherwise."""
         driver = self.by_job.get(job)
-        if driver is not None and driver.world is None:
-            driver.office.balance.speeds.settled.update(seconds)
-            self.ctx.emit("shares_foreseen", reason, job, seconds=dict(seconds))
+        if driver is not None:
+            driver.measured(seconds, reason)
 
     def receive(self, node: NodeId, message: ToLeader) -> None:
         """Hand a member's word to the driver of its job, if we drive it."""

@@ -8,6 +8,7 @@ nothing here has to survive.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -106,6 +107,11 @@ class Driver:
     ) -> None:
         """What operators want of the job, who is away, and what nodes do less than others."""
         self.office.wishes.want(record, away, standing)
+
+    def measured(self, seconds: Mapping[NodeId, float], reason: str) -> None:
+        """How fast nodes are, as it was measured before the first world was formed."""
+        if self.world is None:
+            self.office.balance.foresee(seconds, reason)
 
     def relieved(self, record: JobRecord) -> JobRecord:
         """The record with what is given up for want of memory."""

@@ -14,6 +14,7 @@ from elasticd.core.node import Node
 from elasticd.core.words.effects import SpeedsMeasured
 from elasticd.preflight.firstshares import relative_seconds
 from elasticd.preflight.seen import NodeSeen, NodeUnseen
+from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId, NodeId
 
 ANSWER_SECONDS = 2.0
@@ -27,7 +28,8 @@ class FirstShares:
     node: Node
     ask: Callable[[NodeId], Awaitable[NodeSeen | NodeUnseen]]
     post: Callable[[SpeedsMeasured], None]
-    _asking: dict[JobId, asyncio.Task[None]] = field(default_factory=dict)
+    _asking: set[JobId] = field(default_factory=set)
+    _tasks: Tasks = field(default_factory=lambda: Tasks("asking nodes how fast they are"))
 
     def job_begins(self, job: JobId) -> None:
         """It has its turn, if that is new: where a world was formed before members know better."""
@@ -36,18 +38,23 @@ class FirstShares:
         if driver is None or driver.plain or driver.world is not None or told.get("generation"):
             return
         if job not in self._asking:
-            task = asyncio.ensure_future(self._begin(job, driver.office.view.members))
-            self._asking[job] = task
-            task.add_done_callback(lambda done: self._asking.pop(job))
+            self._asking.add(job)
+            self._tasks.start(self._begin(job, driver.office.view.members))
 
     async def _begin(self, job: JobId, nodes: tuple[NodeId, ...]) -> None:
-        asked = [asyncio.ensure_future(self.ask(node)) for node in nodes]
-        done, late = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
-        for each in late:
-            each.cancel()
-        told = [each.result() for each in asked if each in done]
+        try:
+            told = await asyncio.gather(*map(self._asked, nodes))
+        finally:
+            self._asking.discard(job)
         speeds = {each.node: each.facts.gflops for each in told if isinstance(each, NodeSeen)}
         if found := relative_seconds(speeds):
             said = ", ".join(f"{node} {speeds[node]:.0f}" for node in found)
             reason = f"its first shares follow the speeds that were measured before: {said} GFLOPS"
             self.post(SpeedsMeasured(job, found, reason))
+
+    async def _asked(self, node: NodeId) -> NodeSeen | NodeUnseen | None:
+        """What it says, unless that comes late."""
+        try:
+            return await asyncio.wait_for(self.ask(node), ANSWER_SECONDS)
+        except TimeoutError:
+            return None

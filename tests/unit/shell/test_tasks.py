@@ -51,7 +51,7 @@ WAITED_FOR = {
     "control/admission.py: admit": "is waited for, unless the guest leaves",
     "control/renewing.py: renew": "is waited for, unless the member leaves",
     "control/foresight.py: _fresh": "is waited for, or cancelled when it is late",
-    "control/givingway.py: tried_aside": "is waited for",
+    "control/givingway.py: given_way": "is waited for",
     "control/inventory.py: verify": "is waited for",
     "control/noticedesk.py: rounds": "a group, which is waited for",
     "control/server.py: _serve": "its end ends who reads from it",

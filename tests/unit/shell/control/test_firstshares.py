@@ -47,8 +47,7 @@ class Leader:
         async def main() -> None:
             first.job_begins(JOB)
             first.job_begins(JOB)  # its record changes again
-            if tasks := [*first._asking.values()]:
-                await asyncio.wait(tasks)
+            await first._tasks.ended()
 
         asyncio.run(main())
 
