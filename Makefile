@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # Who has done its tests takes others': most of the time goes into a tenth of them, which lie together.
 PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 # Whole clusters are many processes each, which wait for one another and for time a fifth of the time.
-CLUSTERS := -n 3 --dist worksteal
+CLUSTERS := -n 3
 BENCH_ARGS ?=
 SOAK ?= sim
 SOAK_SECONDS ?= 1800
