@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,16 @@ def test_the_next_main_goes_on_with_the_files(cluster: Cluster, tmp_path: Path) 
     lines = steps(tmp_path / "out" / "history.jsonl")
     whole = lines[:5] == [1, 2, 3, 4, 5] and lines == sorted(set(lines))
     assert whole and lines[-1] > lost, cluster.report(f"{main} was lost at {lost}: {lines}", job)
-    told = scalars(tmp_path / "out" / NAME)
+
+    def with_three() -> dict[int, dict[str, float]] | None:
+        """Main writes a moment behind the steps."""
+        with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+            cluster.command("outputs", job, "--out", Path(folder) / "out")
+            told = scalars(Path(folder) / "out" / NAME)
+        three = [step for step, each in told.items() if each["elasticd/world_size"] == 3]
+        return told if three else None
+
+    told = cluster.wait_for("a step of three in the file", with_three)
     assert list(told) == list(range(1, len(told) + 1)) and len(told) > lost
     assert all(values["number"] == step and values["loss"] > 0 for step, values in told.items())
     assert {values["elasticd/world_size"] for values in told.values()} >= {3.0, 4.0}

@@ -59,6 +59,16 @@ def wait_lines(cluster: Cluster, job: str, text: str, count: int) -> list[str]:
     return cluster.wait_for(f"{count} lines with {text!r}", look)
 
 
+def nodes_of(cluster: Cluster, job: str, count: int = 3) -> list[str]:
+    """By rank, once so many are there: who came late begins all of them anew."""
+
+    def look() -> list[str] | None:
+        found = [rank["node"] for rank in cluster.status(job)["ranks"]]
+        return found if len(found) == count else None
+
+    return cluster.wait_for(f"{count} ranks", look)
+
+
 def script_of(cluster: Cluster, job: str, rank: int) -> psutil.Process:
     """The script's process, which the rank's trainer has started."""
 
@@ -160,7 +170,7 @@ def test_a_lost_node(cluster: Cluster, submit: Callable[..., str]) -> None:
     """The script goes on from what it has saved, which was copied to the others."""
     job = submit("saves.py", plain="copy_seconds = 0.5")
     wait_lines(cluster, job, "init", 3)
-    main = cluster.status(job)["ranks"][0]["node"]
+    main, *_ = nodes_of(cluster, job)
     others = [node for node in cluster.nodes if node != main]
 
     def copied() -> bool:
@@ -191,7 +201,7 @@ def test_its_own_files_outlive_the_node_of_rank_0(
     """It writes in its working folder, and goes on from there on another node."""
     job = submit("keeps.py", *args, plain=f"copy_seconds = 0.5\n{keep}")
     wait_lines(cluster, job, "init", 3)
-    main = cluster.status(job)["ranks"][0]["node"]
+    main, *_ = nodes_of(cluster, job)
     others = [node for node in cluster.nodes if node != main]
 
     def copied() -> bool:
@@ -217,7 +227,7 @@ def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
     """No copy is made by the clock: ``keep`` alone has it made."""
     job = submit("once.py", plain="copy_seconds = 3600")
     wait_lines(cluster, job, "kept", 1)
-    main, heir, other = (rank["node"] for rank in cluster.status(job)["ranks"])
+    main, heir, other = nodes_of(cluster, job)
 
     def copied() -> bool:
         homes = [cluster.home / node for node in (heir, other)]
