@@ -101,7 +101,6 @@ class Nurseries:
         folder: Path,
         output: tuple[IO[bytes], IO[bytes]],
         environment: Mapping[str, str],
-        space: str = "",
     ) -> Forked:
         """Start DAEMON or COMMAND with these words behind it.
 
@@ -110,7 +109,6 @@ class Nurseries:
             folder: where it starts.
             output: what it has as stdout and stderr.
             environment: all of its variables; :meth:`can_start` has said yes.
-            space: of ``ip netns``; it is started there, as ``ip netns exec`` does.
         """
         there = self._all[program]
         nursery = there.pop(0) if len(there) == NURSERIES[program] else _Nursery(program)
@@ -120,7 +118,6 @@ class Nurseries:
             "words": [str(word) for word in words],
             "folder": str(folder),
             "environment": dict(environment),
-            "space": space,
         }
         pid = nursery.ask(asked, [file.fileno() for file in output])
         assert pid is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,11 +70,15 @@ def start_daemon(home: Path, program: Sequence[str] = DAEMON) -> subprocess.Pope
     return start([*program, "run", "--home", str(home)], home, home / LOG_FILE)
 
 
-def start(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own that prints into ``log``."""
+def start(
+    command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own that prints into ``log``; it has our environment,
+    unless another is given."""
     with open_private(log, "ab") as output:
         return subprocess.Popen(
             command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

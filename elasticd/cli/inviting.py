@@ -26,6 +26,16 @@ from elasticd.trust.member import MemberPapers
 BY_HAND_SECONDS = 3600.0
 """How long what is printed can be used."""
 _MORE_SECONDS = 60.0
+HostSeconds = Annotated[
+    float,
+    typer.Option(
+        "--seconds",
+        min=1,
+        max=3600,
+        callback=finite,
+        help="With --run: how long each host may take.",
+    ),
+]
 AGAIN = "say the same command again when that is mended: who has joined is left alone"
 
 
@@ -41,16 +51,7 @@ def invite(
     run: Annotated[
         bool, typer.Option("--run", help="Have them join now, over ssh; else print how to.")
     ] = False,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--seconds",
-            min=1,
-            max=3600,
-            callback=finite,
-            help="With --run: how long each host may take.",
-        ),
-    ] = 120.0,
+    seconds: HostSeconds = 120.0,
     program: Annotated[
         str,
         typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from elasticd.core.words.bulk import OfPreflight
@@ -55,6 +55,18 @@ async def told_by(
             return await own()
         answer: T = await fetched(neighbours, node, wanted, kind, most)
         return answer
+
+
+async def in_time(asked: Iterable[Awaitable[T]], seconds: float) -> list[T]:
+    """What comes of these within ``seconds``, in their order; what is late is given up. Raises what
+    they raise."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    if not tasks:
+        return []
+    done, late = await asyncio.wait(tasks, timeout=seconds)
+    for each in late:
+        each.cancel()
+    return [each.result() for each in tasks if each in done]
 
 
 def trained(trains: Callable[[], Sequence[JobId]]) -> str:

@@ -6,7 +6,6 @@ measure themselves, as ever (recovery/speed.py). Nobody waits for any of it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from elasticd.core.node import Node
 from elasticd.core.words.effects import SpeedsMeasured
 from elasticd.preflight.firstshares import relative_seconds
 from elasticd.preflight.seen import NodeSeen, NodeUnseen
+from elasticd.shell.control.answers import in_time
 from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId, NodeId
 
@@ -43,7 +43,7 @@ class FirstShares:
 
     async def _begin(self, job: JobId, nodes: tuple[NodeId, ...]) -> None:
         try:
-            told = await asyncio.gather(*map(self._asked, nodes))
+            told = await in_time(map(self.ask, nodes), ANSWER_SECONDS)
         finally:
             self._asking.discard(job)
         speeds = {each.node: each.facts.gflops for each in told if isinstance(each, NodeSeen)}
@@ -51,10 +51,3 @@ class FirstShares:
             said = ", ".join(f"{node} {speeds[node]:.0f}" for node in found)
             reason = f"its first shares follow the speeds that were measured before: {said} GFLOPS"
             self.post(SpeedsMeasured(job, found, reason))
-
-    async def _asked(self, node: NodeId) -> NodeSeen | NodeUnseen | None:
-        """What it says, unless that comes late."""
-        try:
-            return await asyncio.wait_for(self.ask(node), ANSWER_SECONDS)
-        except TimeoutError:
-            return None

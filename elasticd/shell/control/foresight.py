@@ -18,6 +18,7 @@ from elasticd.preflight.needs import JobNeeds, JobSeen
 from elasticd.preflight.nodes import CheckResult, judged
 from elasticd.preflight.seen import REPORT_NAME, NodeSeen
 from elasticd.recovery.fitness import Unfit, clipped
+from elasticd.shell.control.answers import in_time
 from elasticd.shell.control.preflightdesk import PreflightDesk
 from elasticd.types import NodeId
 
@@ -88,11 +89,8 @@ class Foresight:
             both = isinstance(seen, NodeSeen) and isinstance(having, JobSeen)
             return (seen, having) if both else None  # type: ignore[return-value]
 
-        asked = [asyncio.ensure_future(ask(node)) for node in nodes]
-        done, late = await asyncio.wait(asked, timeout=FRESH_SECONDS)
-        for each in late:
-            each.cancel()
-        return [told for each in asked if each in done and (told := each.result()) is not None]
+        told = await in_time(map(ask, nodes), FRESH_SECONDS)
+        return [each for each in told if each is not None]
 
 
 def _trains(role: str, draining: bool) -> bool:

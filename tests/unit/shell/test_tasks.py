@@ -50,7 +50,7 @@ WAITED_FOR = {
     "control/outputdesk.py: _path": "is waited for",
     "control/admission.py: admit": "is waited for, unless the guest leaves",
     "control/renewing.py: renew": "is waited for, unless the member leaves",
-    "control/foresight.py: _fresh": "is waited for, or cancelled when it is late",
+    "control/answers.py: in_time": "is waited for, or cancelled when it is late",
     "control/givingway.py: given_way": "is waited for",
     "control/inventory.py: verify": "is waited for",
     "control/noticedesk.py: rounds": "a group, which is waited for",
