@@ -27,14 +27,13 @@ from elasticd.dashboard.server import application
 from elasticd.dashboard.watching import Watches
 from elasticd.shell.control.webtoken import token_of
 from elasticd.shell.storage import papers
+from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
 
 IDLE_SECONDS = 600.0
 """After so long without a visitor it ends; the daemon starts another one for the next."""
 LIFE_SECONDS = 6 * 3600.0
 """After so long another one takes over, which reads the node's certificate anew."""
 LOOK_SECONDS = 2.0
-NICE = 5
-"""Training and heartbeats come first."""
 LOOK_ANSWER_SECONDS = 2.0
 """Whose daemon says nothing for so long is told that it hangs; changes and logs may take longer.
 Scrapers wait for 10 s by default."""
@@ -49,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     sys.stderr = cast(TextIO, BoundedErrors(sys.stderr))
     threading.Thread(target=_end_with_the_daemon, daemon=True, name="daemon").start()
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
+    give_way(BEHIND_DAEMONS)
     listening = socket.socket(fileno=given.fd)
     asyncio.run(_serve(given.home, listening, _names(given.names, given.tls), tls=given.tls))
     return 0

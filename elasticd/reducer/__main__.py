@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from elasticd.core.words import reducers as w
 from elasticd.core.words.processes import Alive
 from elasticd.ipc.child import DaemonLink, Resume
+from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
 from elasticd.types import Tag
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _WARM = w.ReducerWarm(proves=True, walks=True, chains=True)
 
 def main() -> int:
     """Run the reducer; returns the exit status."""
+    give_way(BEHIND_DAEMONS)
     link = DaemonLink.connect()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else each thread costs memory, for nothing
     from elasticd.reducer.form import form  # imports MLX: what makes the spare a warm one

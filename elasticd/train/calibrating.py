@@ -7,16 +7,16 @@ It gives way to everything else on the machine.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
 import mlx.core as mx
 
+from elasticd.supervision.priority import BEHIND_RANKS, give_way
+
 _AT_ONCE_SECONDS = 0.05
 """So long the products that are timed together take, so that starting them doesn't count."""
 _LEAST_TIMES = 6
-_NICE = 10
 
 
 def product_seconds(side: int, seconds: float) -> list[float]:
@@ -45,7 +45,7 @@ def _timed(first: mx.array, second: mx.array, count: int) -> float:
 
 
 def main(side: int, seconds: float) -> None:
-    os.nice(_NICE)
+    give_way(BEHIND_RANKS)
     device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
     print(json.dumps({"device": device, "seconds": product_seconds(side, seconds)}))
 

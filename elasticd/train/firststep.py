@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from elasticd.settings.job import JobSpec
+from elasticd.supervision.priority import BEHIND_RANKS, give_way
 from elasticd.train.alone import AloneSeat
 from elasticd.train.link.host import run_job
 from elasticd.train.states.state import Snapshot
@@ -23,7 +24,6 @@ from elasticd.train.steps import randomness, relief
 from elasticd.train.steps.seat import HOST, ProbeResult
 from elasticd.train.world import TrainerWorld
 
-NICE = 10
 _ONE = ((0, 1),)
 
 
@@ -62,7 +62,7 @@ class FirstStepSeat(AloneSeat):
 
 def main(spec_file: Path, result: Path) -> None:
     """Ends the process, with 0 and without a result where the script makes no step."""
-    os.nice(NICE)
+    give_way(BEHIND_RANKS)
     # Who asks wants none of what the script prints.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     spec = replace(JobSpec.from_dict(json.loads(spec_file.read_bytes())), track=None)

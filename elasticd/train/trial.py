@@ -20,6 +20,7 @@ import mlx.core as mx
 
 from elasticd.preflight.trials import WARM_STEPS
 from elasticd.settings.job import JobSpec
+from elasticd.supervision.priority import BEHIND_RANKS, give_way
 from elasticd.train.alone import AloneSeat
 from elasticd.train.link.background import Background
 from elasticd.train.link.host import run_job
@@ -30,8 +31,6 @@ from elasticd.train.steps import randomness, relief
 from elasticd.train.steps.seat import HOST
 from elasticd.train.world import TrainerWorld, Writes
 from elasticd.types import Point
-
-NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def main(wish: Path, fd: int) -> None:
     """Run the script that the job names, and exit with its status."""
     wanted = TrialWish(**json.loads(wish.read_bytes()))
     if wanted.aside:
-        os.nice(NICE)
+        give_way(BEHIND_RANKS)
     spec, folder = JobSpec.from_dict(wanted.spec), Path.cwd()
     seat = TrialSeat(spec, folder, wanted, fd)
     limit, _ = node_limit(None)

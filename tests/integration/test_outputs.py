@@ -108,21 +108,19 @@ def test_the_next_main_goes_on_with_the_files(cluster: Cluster, tmp_path: Path) 
     cluster.wait_for("another main", lambda: main not in str(cluster.status(job)["ranks"]))
     lost = cluster.status(job)["step"]
     cluster.wait_whole(job, lost + 3)
-    cluster.command("outputs", job, "--out", tmp_path / "out")
-    lines = steps(tmp_path / "out" / "history.jsonl")
-    whole = lines[:5] == [1, 2, 3, 4, 5] and lines == sorted(set(lines))
-    assert whole and lines[-1] > lost, cluster.report(f"{main} was lost at {lost}: {lines}", job)
 
-    def with_three() -> dict[int, dict[str, float]] | None:
-        """Main writes a moment behind the steps."""
+    def written() -> tuple[list[int], dict[int, dict[str, float]]] | None:
+        """With what the next main has written; it does so a moment behind the steps."""
         with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
             cluster.command("outputs", job, "--out", Path(folder) / "out")
+            lines = steps(Path(folder) / "out" / "history.jsonl")
             told = scalars(Path(folder) / "out" / NAME)
         three = [step for step, each in told.items() if each["elasticd/world_size"] == 3]
-        return told if three else None
+        return (lines, told) if three and lines[-1] > lost and len(told) > lost else None
 
-    told = cluster.wait_for("a step of three in the file", with_three)
-    assert list(told) == list(range(1, len(told) + 1)) and len(told) > lost
+    lines, told = cluster.wait_for(f"steps of three behind {lost} in both files", written)
+    assert lines[:5] == [1, 2, 3, 4, 5] and lines == sorted(set(lines)), cluster.report(main, job)
+    assert list(told) == list(range(1, len(told) + 1))
     assert all(values["number"] == step and values["loss"] > 0 for step, values in told.items())
     assert {values["elasticd/world_size"] for values in told.values()} >= {3.0, 4.0}
 

@@ -31,6 +31,7 @@ def submit(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:
         text = (SCRIPTS / script).read_text()
         (tmp_path / "job").mkdir()
         (tmp_path / "job" / script).write_text(text)
+        shutil.copy(SCRIPTS / "hold.py", tmp_path / "job")
         job_file = tmp_path / "job" / "job.toml"
         job_file.write_text(
             f'[job]\nname = "plain"\nmode = "plain"\nentrypoint = "{script}"\n'
@@ -131,9 +132,10 @@ def test_weights_that_differ_end_the_job_by_name(
 def test_a_killed_script_begins_anew_on_all_ranks(
     cluster: Cluster, submit: Callable[..., str]
 ) -> None:
-    job = submit("sums.py", "60")
+    job = submit("sums.py", "5", "held")
     wait_lines(cluster, job, "init", 3)
     os.kill(script_of(cluster, job, 1).pid, signal.SIGKILL)
+    cluster.hurry(job)
     ended = cluster.wait_end(job)
     said = lines(cluster, job)
     for rank in range(3):
@@ -155,12 +157,13 @@ def report_of(cluster: Cluster, job: str) -> str:
 def test_a_killed_trainer_takes_its_script_along(
     cluster: Cluster, submit: Callable[..., str]
 ) -> None:
-    job = submit("sums.py", "60", "with-three")
+    job = submit("sums.py", "5", "held", "with-three")
     wait_lines(cluster, job, "init", 3)
     script = script_of(cluster, job, 1)
     assert cluster.kill_trainer(job, 1) is not None
     psutil.wait_procs([script], timeout=10)
     assert not script.is_running()
+    cluster.hurry(job)
     wait_lines(cluster, job, "summed 3", 3)
     cluster.wait_end(job)
     assert any("of 3, time" in line for line in lines(cluster, job) if "time 0" not in line)
@@ -179,6 +182,7 @@ def test_a_lost_node(cluster: Cluster, submit: Callable[..., str]) -> None:
 
     cluster.wait_for("copies, as any may have rank 0 next", lambda: copied() or None)
     cluster.kill_node(main)
+    cluster.hurry(job)
     cluster.wait_end(job)
     begun = [line for line in lines(cluster, job) if "init" in line]
     assert any(not line.endswith("at 0") for line in begun), begun
@@ -211,6 +215,7 @@ def test_its_own_files_outlive_the_node_of_rank_0(
 
     cluster.wait_for("a copy", lambda: copied() or None)
     cluster.kill_node(main)
+    cluster.hurry(job)
     cluster.wait_end(job)
     said = lines(cluster, job)
     begun = [line for line in said if "init" in line]
@@ -244,7 +249,9 @@ def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
     # What the first rank 0 printed is on the node that is gone.
     assert sum("found 0" in line for line in begun) == 2, begun
     assert sum("found 1" in line for line in begun) >= 2, begun
-    assert not cluster.kinds(job, "output_not_copied")
+    # Copies that were under way when their source was killed may have been told of.
+    told = [event["reason"] for event in cluster.kinds(job, "output_not_copied")]
+    assert not [reason for reason in told if "which is main now" in reason]
 
 
 def test_the_example_goes_on_from_its_own_checkpoint(cluster: Cluster) -> None:
@@ -293,9 +300,10 @@ def test_a_hang_of_all_begins_anew_once(cluster: Cluster, submit: Callable[..., 
 
 
 def test_a_stopped_script(cluster: Cluster, submit: Callable[..., str]) -> None:
-    job = submit("sums.py", "60")
+    job = submit("sums.py", "5", "held")
     wait_lines(cluster, job, "init", 3)
     os.kill(script_of(cluster, job, 2).pid, signal.SIGSTOP)
+    cluster.hurry(job)
     cluster.wait_end(job)
     assert [fault["fault"] for fault in cluster.faults(job)] == ["hang"]
 

@@ -19,6 +19,7 @@ from typing import NoReturn
 from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
+from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
 from elasticd.train.link.clones import Clone, clone_folder
 
 RECIPES, PLAIN = "elasticd.recipes.mlxlm", "elasticd.recipes.plain"
@@ -26,6 +27,7 @@ RECIPES, PLAIN = "elasticd.recipes.mlxlm", "elasticd.recipes.plain"
 
 def main() -> NoReturn:
     """Run the script that the environment names, and exit with its status."""
+    give_way(BEHIND_DAEMONS)
     link = DaemonLink.connect()
     faulthandler.register(DUMP_SIGNAL, all_threads=True)
     clone = _own_folder(link)  # locked while this process lives

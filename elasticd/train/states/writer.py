@@ -8,8 +8,6 @@ until they are gone, for a bounded time.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +18,7 @@ from elasticd.checkpoints.codec import write_shard
 from elasticd.checkpoints.layout import partial_name, shard_name, split
 from elasticd.core.words.trainers import TrainerSkipped, TrainerWrote, WrittenShard
 from elasticd.errors import DiskError, StateError
+from elasticd.supervision.priority import BEHIND_STEPS, thread_gives_way
 from elasticd.train import threads
 from elasticd.train.states.manners import Manners
 from elasticd.train.states.parts import told
@@ -152,8 +151,7 @@ class CheckpointWriter:
         self._worlds += 1
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # elsewhere a nice value is the whole process's
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+        thread_gives_way(BEHIND_STEPS)
         while True:
             with self._changed:
                 pause = None if self._again is None else RETRY_SECONDS

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import mlx.core as mx
+from hold import released  # type: ignore[import-not-found]
 
 import elasticd
 
@@ -20,6 +21,8 @@ if world.rank() == 0 and (saved := sorted(folder.glob("0*.npz"))):
 start = int(mx.distributed.all_sum(mx.array(start)).item())  # type: ignore[arg-type]
 print(f"init {world.rank()} of {world.size()} at {start}", flush=True)
 for step in range(start + 1, steps + 1):
+    while step == steps and not released(world):
+        time.sleep(0.05)
     mx.eval(mx.distributed.all_sum(mx.array(float(step))))
     if step % 10 == 0 and world.rank() == 0:
         folder.mkdir(exist_ok=True)

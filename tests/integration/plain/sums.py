@@ -2,7 +2,8 @@
 
 ``raises``: with an exception on all ranks. ``one-raises``: on rank 0 alone. ``sleeps``: rank 0
 does nothing, the first time. ``all-sleep``: nobody does. ``one-leaves``: rank 1 ends with 0
-before the others. ``with-three``: a smaller world goes on until it has grown.
+before the others. ``with-three``: a smaller world goes on until it has grown. ``held``: the test
+says when it ends.
 """
 
 import os
@@ -10,6 +11,7 @@ import sys
 import time
 
 import mlx.core as mx
+from hold import released  # type: ignore[import-not-found]
 
 rounds, *wrong = sys.argv[1:]
 restarts = int(os.environ["ELASTICD_RESTARTS"])
@@ -31,4 +33,6 @@ for _ in range(int(rounds) if whole else 10_000):
     total = mx.distributed.all_sum(mx.array(1.0))
     assert total.item() == world.size()
     time.sleep(0.1)
+while "held" in wrong and not released(world):
+    time.sleep(0.05)
 print(f"summed {world.size()}", flush=True)
