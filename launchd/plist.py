@@ -27,7 +27,8 @@ class DaemonPlist:
 
     Attributes:
         home: the daemon's state folder, absolute; its log is :attr:`log`.
-        user: the account that the daemon and its ranks run as.
+        user: the account that the daemon and its ranks run as; None: an agent, which launchd runs
+            as whoever is logged in.
         user_home: that account's home folder.
         path: PATH of the daemon and its ranks.
         python: absolute path of the interpreter that has elasticd.
@@ -35,7 +36,7 @@ class DaemonPlist:
     """
 
     home: Path
-    user: str
+    user: str | None
     user_home: Path
     path: str
     python: str = sys.executable
@@ -51,10 +52,10 @@ class DaemonPlist:
         command = daemon_command(self.python, self.home)
         return {
             "Label": LABEL,
-            # A LaunchDaemon, not an agent: Local Network privacy exempts daemons, while it denies
-            # agents that run Python silently (EHOSTUNREACH). Metal works with nobody logged in.
-            # Hence a user must be named; otherwise the user's script would run as root.
-            "UserName": self.user,
+            # A LaunchDaemon by default, not an agent: Local Network privacy exempts daemons, while
+            # it denies agents that run Python silently (EHOSTUNREACH). Metal works with nobody
+            # logged in. Hence a user must be named; otherwise the user's script would run as root.
+            **({"UserName": self.user} if self.user is not None else {}),
             # launchd knows no shell and no PATH for the program itself.
             "ProgramArguments": command,
             "WorkingDirectory": str(self.home),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import plistlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from elasticd.launchd.plist import LABEL, DaemonPlist
@@ -42,6 +43,12 @@ def test_every_key_that_the_facts_ask_for() -> None:
     }
     assert Path(found["ProgramArguments"][0]).is_absolute()
     assert found["Label"] == LABEL
+
+
+def test_an_agent_says_the_same_but_for_the_account() -> None:
+    agent, daemon = replace(PLIST, user=None).values(), PLIST.values()
+    assert daemon.pop("UserName") == "ann"
+    assert agent == daemon
 
 
 def test_no_limit_of_the_whole_system_is_touched() -> None:
