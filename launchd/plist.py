@@ -6,6 +6,8 @@ limits, which changes the limit of the whole system (the daemon raises its own w
 
 from __future__ import annotations
 
+import contextlib
+import os
 import plistlib
 import sys
 from dataclasses import dataclass
@@ -19,6 +21,20 @@ STOP_SECONDS = 90
 THROTTLE_SECONDS = 10
 INCURABLE_ENDS_WELL = "ELASTICD_INCURABLE_ENDS_WELL"
 """In the daemon's environment: its exit code is 0 where no restart cures why it ends."""
+
+
+def lasting(python: str) -> str:
+    """The interpreter's path that an upgrade leaves valid: Homebrew has each version in a folder of
+    its own in Cellar, which goes with it, and a link in opt to the newest."""
+    parts = Path(python).parts
+    if "Cellar" not in parts[:-3]:
+        return python
+    at = parts.index("Cellar")
+    linked = Path(*parts[:at], "opt", parts[at + 1], *parts[at + 3 :])
+    with contextlib.suppress(OSError):
+        if os.path.samefile(linked, python):
+            return str(linked)
+    return python
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import os
 import plistlib
 import pwd
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from typing import Protocol
 from xml.parsers.expat import ExpatError
 
 from elasticd.errors import OperationError, UsageError
-from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist
+from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, lasting
 from elasticd.launchd.protected import require_open
 from elasticd.supervision.service import (
     NOTHING_TO_DO,
@@ -155,7 +156,8 @@ class LaunchdService:
         path = os.environ.get("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
         lang = os.environ.get("LANG", "en_US.UTF-8")
         runs_as = None if agent else user
-        plist = DaemonPlist(home.absolute(), runs_as, user_home, path, lang=lang)
+        python = lasting(sys.executable)
+        plist = DaemonPlist(home.absolute(), runs_as, user_home, path, python, lang)
         agents = user_home / AGENTS
         brewed = (
             (agents / HOMEBREW, "brew services stop elasticd"),
