@@ -6,6 +6,8 @@ limits, which changes the limit of the whole system (the daemon raises its own w
 
 from __future__ import annotations
 
+import contextlib
+import os
 import plistlib
 import sys
 from dataclasses import dataclass
@@ -21,13 +23,28 @@ INCURABLE_ENDS_WELL = "ELASTICD_INCURABLE_ENDS_WELL"
 """In the daemon's environment: its exit code is 0 where no restart cures why it ends."""
 
 
+def lasting(python: str) -> str:
+    """The interpreter's path that an upgrade leaves valid: Homebrew has each version in a folder of
+    its own in Cellar, which goes with it, and a link in opt to the newest."""
+    parts = Path(python).parts
+    if "Cellar" not in parts[:-3]:
+        return python
+    at = parts.index("Cellar")
+    linked = Path(*parts[:at], "opt", parts[at + 1], *parts[at + 3 :])
+    with contextlib.suppress(OSError):
+        if os.path.samefile(linked, python):
+            return str(linked)
+    return python
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonPlist:
     """What the property list says.
 
     Attributes:
         home: the daemon's state folder, absolute; its log is :attr:`log`.
-        user: the account that the daemon and its ranks run as.
+        user: the account that the daemon and its ranks run as; None: an agent, which launchd runs
+            as whoever is logged in.
         user_home: that account's home folder.
         path: PATH of the daemon and its ranks.
         python: absolute path of the interpreter that has elasticd.
@@ -35,7 +52,7 @@ class DaemonPlist:
     """
 
     home: Path
-    user: str
+    user: str | None
     user_home: Path
     path: str
     python: str = sys.executable
@@ -51,10 +68,10 @@ class DaemonPlist:
         command = daemon_command(self.python, self.home)
         return {
             "Label": LABEL,
-            # A LaunchDaemon, not an agent: Local Network privacy exempts daemons, while it denies
-            # agents that run Python silently (EHOSTUNREACH). Metal works with nobody logged in.
-            # Hence a user must be named; otherwise the user's script would run as root.
-            "UserName": self.user,
+            # A LaunchDaemon by default, not an agent: Local Network privacy exempts daemons, while
+            # it denies agents that run Python silently (EHOSTUNREACH). Metal works with nobody
+            # logged in. Hence a user must be named; otherwise the user's script would run as root.
+            **({"UserName": self.user} if self.user is not None else {}),
             # launchd knows no shell and no PATH for the program itself.
             "ProgramArguments": command,
             "WorkingDirectory": str(self.home),

@@ -1,19 +1,26 @@
-"""The daemon as a launchd service: its file in /Library/LaunchDaemons, and the launchctl calls.
+"""The daemon as a launchd service: its file, and the launchctl calls.
+
+Two kinds. A LaunchDaemon belongs to the Mac: it runs from boot, takes root to install, and needs no
+permission for the local network. A LaunchAgent is for one person's use: it takes no root, and runs
+only while that person is logged in at the screen. A Mac has one of both.
 
 The verbs are those of launchctl 2 (``bootstrap``, ``enable``, ``kickstart``, ``bootout``); the file
-is one that plain ``launchctl load`` accepts too: owned by root:wheel, mode 0644.
+is one that plain ``launchctl load`` accepts too: mode 0644, a daemon's owned by root:wheel.
 
 Exit statuses that launchctl gives, as the field knows them: 3 and 113, no such service; 5, what
 ``bootstrap`` says of a service that is already loaded (and of a file that it doesn't like); 36 and
-37, the operation is still in progress, usual right after a ``bootout``.
+37, the operation is still in progress, usual right after a ``bootout``; 112 and 125, there is no
+such domain: that person is not logged in at the screen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import plistlib
 import pwd
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +29,7 @@ from typing import Protocol
 from xml.parsers.expat import ExpatError
 
 from elasticd.errors import OperationError, UsageError
-from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist
+from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, lasting
 from elasticd.launchd.protected import require_open
 from elasticd.supervision.service import (
     NOTHING_TO_DO,
@@ -33,9 +40,11 @@ from elasticd.supervision.service import (
 )
 
 DAEMON_FOLDER = Path("/Library/LaunchDaemons")
+AGENTS = "Library/LaunchAgents"
+"""Of somebody's home."""
 DOMAIN = "system"
-TARGET = f"{DOMAIN}/{LABEL}"
 NO_SUCH_SERVICE = (3, 113)
+NO_SUCH_DOMAIN = (112, 125)
 ALREADY_LOADED = 5
 IN_PROGRESS = (36, 37)
 STATUS_LINE = re.compile(r"^\t(state|pid|last exit code) = (.+)$", re.MULTILINE)
@@ -43,6 +52,17 @@ STATUS_LINE = re.compile(r"^\t(state|pid|last exit code) = (.+)$", re.MULTILINE)
 MAX_TRIES = 60
 TRY_SECONDS = 0.5
 """``bootout`` returns before the service has ended: at most 30 s of asking again."""
+LINT_SECONDS = 10.0
+HOMEBREW = "homebrew.mxcl.elasticd.plist"
+"""What ``brew services start elasticd`` writes (Homebrew's service.rb, default_plist_name)."""
+ONE_OF_BOTH = "{} is there, and a Mac runs one service of elasticd: take it away first: {}"
+AGENT_LIMITS = """\
+It runs only while {user} is logged in at this Mac's screen: not from boot on, and not after a
+log-out. Then the others go on without this Mac.
+macOS may keep it from other Macs until you allow Python in System Settings > Privacy & Security >
+Local Network. It may not ask for that.
+A service of the whole Mac has neither limit: 'elasticctl service uninstall', then
+'sudo elasticctl service install'."""
 
 
 class Launchctl(Protocol):
@@ -61,6 +81,16 @@ class SystemLaunchctl:
         return run_command(["launchctl", *arguments], STOP_SECONDS + 30.0)
 
 
+def plutil(path: Path) -> Result:
+    """What macOS's own parser says of a property list."""
+    return run_command(["/usr/bin/plutil", "-lint", str(path)], LINT_SECONDS)
+
+
+def keep_own(path: Path) -> None:
+    """Mode 0644; an agent's file stays its person's."""
+    path.chmod(0o644)
+
+
 def give_to_root(path: Path) -> None:
     """Owner root:wheel and mode 0644: launchd refuses a file that others could write.
 
@@ -72,11 +102,34 @@ def give_to_root(path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Agent:
+    """Whose agent a service is.
+
+    Attributes:
+        user: the account.
+        uid: its number, which names its domain of launchd's.
+    """
+
+    user: str
+    uid: int
+
+    @property
+    def domain(self) -> str:
+        return f"gui/{self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchdService:
     """The service of one home. Every method returns what it did, or with ``dry_run`` would do.
 
+    Attributes:
+        folder: where its file lies.
+        agent: whose it is; None: it is a daemon of the whole Mac.
+        lint: a second parser, which has to take the file before it is put in place.
+        rivals: files of other services of elasticd, and what takes each away.
+
     Raises (every method): OperationError: launchctl said no, or a file can't be written, which
-    takes root.
+    takes root for a daemon.
     """
 
     plist: DaemonPlist
@@ -84,22 +137,47 @@ class LaunchdService:
     folder: Path = DAEMON_FOLDER
     give: Callable[[Path], None] = give_to_root
     pause: Callable[[float], None] = time.sleep
+    agent: Agent | None = None
+    lint: Callable[[Path], Result] = plutil
+    rivals: tuple[tuple[Path, str], ...] = ()
 
     @classmethod
-    def for_this_machine(cls, home: Path, *, user: str) -> LaunchdService:
-        """A service that runs as ``user``.
+    def for_this_machine(cls, home: Path, *, user: str, agent: bool = False) -> LaunchdService:
+        """A service that runs as ``user``; ``agent``: only while that account is logged in.
 
         Raises:
             UsageError: there is no such user.
         """
         try:
-            user_home = Path(pwd.getpwnam(user).pw_dir)
+            record = pwd.getpwnam(user)
         except KeyError:
             raise UsageError(f"there is no user {user!r} on this machine") from None
+        user_home = Path(record.pw_dir)
         path = os.environ.get("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
         lang = os.environ.get("LANG", "en_US.UTF-8")
-        folder = home.absolute()
-        return cls(DaemonPlist(folder, user, user_home, path, lang=lang))
+        runs_as = None if agent else user
+        python = lasting(sys.executable)
+        plist = DaemonPlist(home.absolute(), runs_as, user_home, path, python, lang)
+        agents = user_home / AGENTS
+        brewed = (
+            (agents / HOMEBREW, "brew services stop elasticd"),
+            (DAEMON_FOLDER / HOMEBREW, "sudo brew services stop elasticd"),
+        )
+        if agent:
+            daemon = DAEMON_FOLDER / f"{LABEL}.plist"
+            rivals = ((daemon, "sudo elasticctl service uninstall"), *brewed)
+            whose = Agent(user, record.pw_uid)
+            return cls(plist, folder=agents, give=keep_own, agent=whose, rivals=rivals)
+        rivals = ((agents / f"{LABEL}.plist", "elasticctl service uninstall --agent"), *brewed)
+        return cls(plist, rivals=rivals)
+
+    @property
+    def domain(self) -> str:
+        return DOMAIN if self.agent is None else self.agent.domain
+
+    @property
+    def target(self) -> str:
+        return f"{self.domain}/{LABEL}"
 
     @property
     def home(self) -> Path:
@@ -109,6 +187,11 @@ class LaunchdService:
     @property
     def path(self) -> Path:
         return self.folder / f"{LABEL}.plist"
+
+    def there(self) -> Path | None:
+        """The file of the service of elasticd's that is installed, of whatever kind, if one is."""
+        every = (self.path, *(rival for rival, _ in self.rivals))
+        return next((path for path in every if path.exists()), None)
 
     def installed_home(self) -> Path | None:
         """Of which home the service is that is installed; None: of none, or nobody can say."""
@@ -132,7 +215,7 @@ class LaunchdService:
             self.path.unlink(missing_ok=True)
             return f"{self.path} was removed again"
         self._write(before)
-        self._call("enable", TARGET)
+        self._call("enable", self.target)
         self._bootstrap()
         return f"the service of before is back in {self.path}, and started"
 
@@ -150,86 +233,107 @@ class LaunchdService:
         if that is there already, and runs.
 
         Raises:
-            UsageError: it would lie where macOS lets no service read.
+            UsageError: it would lie where macOS lets no service read, or another service of
+                elasticd is installed.
         """
         require_open(self.plist.user_home, self._places())
-        calls = (("enable", TARGET), ("bootstrap", DOMAIN, str(self.path)))
+        for rival, cure in self.rivals:
+            if rival.exists():
+                raise UsageError(ONE_OF_BOTH.format(rival, cure))
+        limits = "" if self.agent is None else "\n" + AGENT_LIMITS.format(user=self.agent.user)
+        calls = (("enable", self.target), ("bootstrap", self.domain, str(self.path)))
         if dry_run:
             text = self.plist.data().decode()
-            return f"# would write {self.path} (root:wheel, 0644)\n{text}{_would_run(calls)}"
+            whose = "root:wheel" if self.agent is None else self.agent.user
+            said = "".join(f"# {line}\n" for line in limits.splitlines() if line)
+            return f"# would write {self.path} ({whose}, 0644)\n{text}{_would_run(calls)}{said}"
         if self.installed() == self.plist.data() and self.status().running:
             return NOTHING_TO_DO.format(self.path)
         self._write(self.plist.data())
         self._bootout()
-        self._call("enable", TARGET)
+        self._call("enable", self.target)
         self._bootstrap()
-        return f"wrote {self.path}; the service is enabled and started"
+        return f"wrote {self.path}; the service is enabled and started{limits}"
 
     def _write(self, data: bytes) -> None:
         beside = self.path.with_name(self.path.name + ".partial")
         try:
             make_home(self.plist.home, self.plist.user)
+            if self.agent is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
             beside.write_bytes(data)
+            if (answer := self.lint(beside)).status:
+                raise OperationError(f"plutil takes {beside} for broken: {_said(answer)}")
             self.give(beside)
             beside.replace(self.path)
         except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise OperationError(f"{self.path}: {error.strerror} (needs root)") from error
+            raise self._refused(error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+    def _refused(self, error: OSError) -> OperationError:
+        root = " (needs root)" if self.agent is None else ""
+        return OperationError(f"{self.path}: {error.strerror}{root}")
 
     def uninstall(self, dry_run: bool = False) -> str:
         """Stop the service and remove its file; the home stays as it is."""
         if dry_run:
-            return f"{_would_run((('bootout', TARGET),))}# would remove {self.path}\n"
+            return f"{_would_run((('bootout', self.target),))}# would remove {self.path}\n"
         loaded = self._bootout()
         if not loaded and not self.path.exists():
             return f"{self.path} is not there: nothing to do"
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
-            raise OperationError(f"{self.path}: {error.strerror} (needs root)") from error
+            raise self._refused(error) from error
         return f"removed {self.path}"
 
     def start(self, dry_run: bool = False) -> str:
         """Start it; does nothing if it runs."""
         if dry_run:
             calls = (
-                ("enable", TARGET),
-                ("bootstrap", DOMAIN, str(self.path)),
-                ("kickstart", TARGET),
+                ("enable", self.target),
+                ("bootstrap", self.domain, str(self.path)),
+                ("kickstart", self.target),
             )
             return _would_run(calls)
         if not self.path.exists():
             raise OperationError(f"{self.path} is not there: install the service first")
-        self._call("enable", TARGET)
+        self._call("enable", self.target)
         self._bootstrap()
-        self._call("kickstart", TARGET)
+        self._call("kickstart", self.target)
         return "the service is started"
 
     def restart(self, dry_run: bool = False) -> str:
         """End it (SIGTERM, after :data:`STOP_SECONDS` SIGKILL) and start it again."""
         if dry_run:
-            return _would_run((("kickstart", "-k", TARGET),))
-        self._call("kickstart", "-k", TARGET)
+            return _would_run((("kickstart", "-k", self.target),))
+        self._call("kickstart", "-k", self.target)
         return "the service is restarted"
 
     def stop(self, dry_run: bool = False) -> str:
         """Stop it until the next boot or :meth:`start`."""
         if dry_run:
-            return _would_run((("bootout", TARGET),))
+            return _would_run((("bootout", self.target),))
         return "the service is stopped" if self._bootout() else "the service was not running"
 
     def status(self) -> ServiceStatus:
         """What launchd knows of it."""
-        result = self.launchctl.run("print", TARGET)
+        result = self.launchctl.run("print", self.target)
         installed = self.path.exists()
-        if result.status in NO_SUCH_SERVICE:
+        if self._is_absent(result):
             text = "installed, not loaded" if installed else "not installed"
+            if installed and result.status in NO_SUCH_DOMAIN and self.agent is not None:
+                text += f": {self.agent.user} is not logged in at this Mac's screen"
             return ServiceStatus(installed, running=False, pid=None, text=text)
         if result.status:
-            raise OperationError(f"launchctl print {TARGET}: {_said(result)}")
+            raise OperationError(f"launchctl print {self.target}: {_said(result)}")
         found = dict(STATUS_LINE.findall(result.text))
         pid, state = found.get("pid", ""), found.get("state", "unknown")
         text = f"{state}, last exit code: {found.get('last exit code', 'unknown')}"
+        if self.agent is not None:
+            text += f"; an agent: only while {self.agent.user} is logged in"
         number = int(pid) if pid.isdecimal() else None
         return ServiceStatus(installed, running=state == "running", pid=number, text=text)
 
@@ -241,7 +345,7 @@ class LaunchdService:
     def _bootstrap(self) -> None:
         """Load the file; a service that is loaded already is left as it is."""
         for _ in range(MAX_TRIES):
-            result = self.launchctl.run("bootstrap", DOMAIN, str(self.path))
+            result = self.launchctl.run("bootstrap", self.domain, str(self.path))
             if result.status == 0:
                 return
             if result.status == ALREADY_LOADED and self._loaded():
@@ -249,28 +353,61 @@ class LaunchdService:
             if result.status not in IN_PROGRESS:
                 break
             self.pause(TRY_SECONDS)
-        raise OperationError(f"launchctl bootstrap {DOMAIN} {self.path}: {_said(result)}")
+        self._require_session(result)
+        raise OperationError(f"launchctl bootstrap {self.domain} {self.path}: {_said(result)}")
 
     def _bootout(self) -> bool:
         """Unload it and wait until it is gone. Whether it was loaded."""
-        result = self.launchctl.run("bootout", TARGET)
-        if result.status in NO_SUCH_SERVICE:
+        result = self.launchctl.run("bootout", self.target)
+        if self._is_absent(result):
             return False
         if result.status and result.status not in IN_PROGRESS:
-            raise OperationError(f"launchctl bootout {TARGET}: {_said(result)}")
+            raise OperationError(f"launchctl bootout {self.target}: {_said(result)}")
         for _ in range(MAX_TRIES + int(STOP_SECONDS / TRY_SECONDS)):
             if not self._loaded():
                 return True
             self.pause(TRY_SECONDS)
-        raise OperationError(f"launchctl bootout {TARGET}: it has not ended")
+        raise OperationError(f"launchctl bootout {self.target}: it has not ended")
 
     def _loaded(self) -> bool:
-        return self.launchctl.run("print", TARGET).status == 0
+        return self.launchctl.run("print", self.target).status == 0
+
+    def _is_absent(self, result: Result) -> bool:
+        """It is not loaded, or there is no session of that person's that could have loaded it."""
+        absent = NO_SUCH_SERVICE if self.agent is None else (*NO_SUCH_SERVICE, *NO_SUCH_DOMAIN)
+        return result.status in absent
+
+    def _require_session(self, result: Result) -> None:
+        """Raises OperationError: nobody is logged in for whom an agent could run."""
+        if self.agent is not None and result.status in NO_SUCH_DOMAIN:
+            raise OperationError(
+                f"{self.agent.user} is not logged in at this Mac's screen, and an agent runs only"
+                " then: log in there (ssh is not enough), or install a service of the whole Mac:"
+                f" 'sudo elasticctl service install' (launchctl: {_said(result)})"
+            )
 
     def _call(self, *arguments: str) -> None:
         result = self.launchctl.run(*arguments)
+        self._require_session(result)
         if result.status:
             raise OperationError(f"launchctl {' '.join(arguments)}: {_said(result)}")
+
+
+def present(daemon: LaunchdService, agent: LaunchdService) -> LaunchdService:
+    """Which of both is installed; the daemon if none is.
+
+    Raises:
+        UsageError: both are, which :meth:`LaunchdService.install` refuses: copied by hand, say.
+    """
+    if not agent.path.exists():
+        return daemon
+    if daemon.path.exists():
+        raise UsageError(
+            f"{daemon.path} and {agent.path} are both there, and a Mac runs one service of"
+            " elasticd: take one away with 'sudo elasticctl service uninstall' (of the whole Mac)"
+            " or 'elasticctl service uninstall --agent' (of one person)"
+        )
+    return agent
 
 
 def _said(result: Result) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,13 +20,17 @@ boot time to a second. A pid can't be given out twice within this time, since th
 through all others first."""
 
 
-def birth(pid: int) -> str:
-    """Never the same for two processes with that pid.
+def birth(
+    pid: int,
+    platform: str = sys.platform,
+    process: Callable[[int], psutil.Process] = psutil.Process,
+) -> str:
+    """Never the same for two processes with that pid; ``process`` looks at one where no file tells.
 
     Raises:
         psutil.Error: there is none, or it can't be looked at.
     """
-    if sys.platform == "linux":
+    if platform == "linux":
         try:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
@@ -35,7 +40,7 @@ def birth(pid: int) -> str:
         ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
         return f"{_boot()}:{ticks}"
     # As the kernel noted it then. create_time() is shifted when the clock is set (psutil 7.1).
-    noted: float = getattr(psutil.Process(pid), "_ident")[1]  # noqa: B009 (not in its types)
+    noted: float = getattr(process(pid), "_ident")[1]  # noqa: B009 (not in its types)
     return f"{noted:.6f}"
 
 

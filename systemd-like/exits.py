@@ -10,31 +10,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import functools
 import os
 import select
 import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 
 _LOOK_SECONDS = 0.05
 
 
-def watch_exit(pid: int, on_exit: Callable[[], None]) -> Callable[[], None]:
+def watch_exit(
+    pid: int, on_exit: Callable[[], None], platform: str = sys.platform, kernel: Any = select
+) -> Callable[[], None]:
     """Call ``on_exit`` once, in the running loop, when the process ``pid`` has ended.
 
-    Returns a function that ends the watch.
+    Returns a function that ends the watch. ``kernel`` has ``kqueue``, where that is asked.
     """
     loop = asyncio.get_running_loop()
-    if sys.platform == "linux":
+    wait = functools.partial(wait_without_reaping, pid, platform, kernel)
+    if sys.platform == "linux" and platform == "linux":
         try:
             fd = os.pidfd_open(pid)
         except OSError:  # a sandbox may forbid it, and an old kernel lacks it
-            return _watch_in_thread(loop, pid, on_exit)
+            return _watch_in_thread(loop, wait, pid, on_exit)
         return _watch_pidfd(loop, fd, on_exit)
-    return _watch_in_thread(loop, pid, on_exit)
+    return _watch_in_thread(loop, wait, pid, on_exit)
 
 
 def _watch_pidfd(
@@ -56,7 +62,10 @@ def _watch_pidfd(
 
 
 def _watch_in_thread(
-    loop: asyncio.AbstractEventLoop, pid: int, on_exit: Callable[[], None]
+    loop: asyncio.AbstractEventLoop,
+    wait_for: Callable[[], None],
+    pid: int,
+    on_exit: Callable[[], None],
 ) -> Callable[[], None]:
     watching = [True]
 
@@ -66,7 +75,7 @@ def _watch_in_thread(
             on_exit()
 
     def wait() -> None:
-        wait_without_reaping(pid)
+        wait_for()
         with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is interested
             loop.call_soon_threadsafe(ended)
 
@@ -74,26 +83,43 @@ def _watch_in_thread(
     return watching.clear
 
 
-def wait_without_reaping(pid: int) -> None:
+def wait_without_reaping(pid: int, platform: str = sys.platform, kernel: Any = select) -> None:
     """Block until the process ``pid`` has ended, and leave it to its owner to reap."""
+    told = _wait_by_kqueue(pid, kernel) if platform == "darwin" else _wait_by_waitid(pid)
+    while not told and _runs(pid):
+        time.sleep(_LOOK_SECONDS)  # nothing is left but to look
+
+
+def _wait_by_waitid(pid: int) -> bool:
+    """Whether it has told of the end: it does of an own child."""
     if sys.platform == "darwin":
-        kqueue = select.kqueue()
-        event = select.kevent(
-            pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, select.KQ_NOTE_EXIT
-        )
-        try:
-            # Registering for a process that has ended already fails with ESRCH.
-            with contextlib.suppress(ProcessLookupError):
-                kqueue.control([event], 1, None)
-        finally:
-            kqueue.close()
-    else:
-        try:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:
-            # Another's, where the kernel has no pidfd either: nothing is left but to look.
-            while _runs(pid):
-                time.sleep(_LOOK_SECONDS)
+        return False  # Python has none there
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:  # another's, where the kernel has no pidfd either
+        return False
+    return True
+
+
+def _wait_by_kqueue(pid: int, kernel: Any) -> bool:
+    """Whether it has told of the end. Of one that has ended already it says ESRCH, as an error or,
+    as there is room for one, in an event (kqueue(2), EV_ERROR)."""
+    try:
+        queue = kernel.kqueue()
+    except OSError:  # no more files may be open
+        return False
+    event = kernel.kevent(
+        pid, kernel.KQ_FILTER_PROC, kernel.KQ_EV_ADD | kernel.KQ_EV_ONESHOT, kernel.KQ_NOTE_EXIT
+    )
+    try:
+        (told,) = queue.control([event], 1, None)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    finally:
+        queue.close()
+    return not told.flags & kernel.KQ_EV_ERROR or told.data == errno.ESRCH
 
 
 def _runs(pid: int) -> bool:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
@@ -19,6 +20,19 @@ def events(path: Path) -> Iterator[Event]:
         assert struct.unpack("<I", data[:4]) == (masked_crc32c(content),)
         data = data[4:]
         yield Event.FromString(content)
+
+
+def as_tensorboard_reads(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Each name's steps and values below ``folder``, by TensorBoard's own reader. The test is
+    skipped where that is not installed."""
+    module = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
+    )
+    reader = module.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    reader.Reload()
+    assert reader.file_version == 2.0
+    names: list[str] = reader.Tags()["scalars"]
+    return {name: [(each.step, each.value) for each in reader.Scalars(name)] for name in names}
 
 
 def scalars(path: Path) -> dict[int, dict[str, float]]:

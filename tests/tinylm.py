@@ -134,9 +134,10 @@ def write_job(
     lora: str = LORA,
     job: str = JOB,
     rows: Callable[[int, int], Iterable[Mapping[str, Any]]] = completions,
+    bits: int = 0,
 ) -> Path:
-    """A job that fine-tunes such a model; returns its job.toml."""
-    write_model(folder / "model")
+    """A job that fine-tunes such a model, quantised to so many ``bits``; returns its job.toml."""
+    write_model(folder / "model", bits=bits)
     for name, count in (("train", 37), ("valid", 9), ("test", 7)):
         write_rows(folder / "data" / f"{name}.jsonl", rows(count, count))
     (folder / "lora.yaml").write_text(lora)

@@ -20,7 +20,7 @@ from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
 from elasticd.errors import NoDaemonError, OperationError, UsageError
-from elasticd.launchd.service import LaunchdService
+from elasticd.launchd.service import LaunchdService, present
 from elasticd.settings.config import default_home
 from elasticd.supervision.service import ServiceStatus, SystemdService, invoking_user
 
@@ -39,6 +39,15 @@ User = Annotated[
         show_default=False,
         help="The account that the daemon runs as. Default: yours.",
     ),
+]
+AsAgent = Annotated[
+    bool,
+    typer.Option(
+        "--agent", help="On a Mac: for you alone, without sudo, only while you are logged in."
+    ),
+]
+TheAgent = Annotated[
+    bool, typer.Option("--agent", help="On a Mac: the one of --agent, if both are there.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be written and run; change nothing.")
@@ -81,6 +90,65 @@ def service(home: Path | None, user: str | None, platform: str = sys.platform) -
     # Without root, systemd can still run it as a service of the caller's own.
     own = user is None and os.geteuid() != 0
     return SystemdService.for_this_machine(folder, user=None if own else account)
+
+
+def own_agent(home: Path | None, platform: str, *, root: bool) -> LaunchdService:
+    """A service of whoever calls, for as long as that person is logged in.
+
+    Raises:
+        UsageError: there is none such here, or the caller is root.
+    """
+    if platform != "darwin":
+        raise UsageError(
+            "--agent is for macOS: here 'elasticctl service install' without sudo makes a service"
+            " of your own account"
+        )
+    if root:
+        raise UsageError(
+            "--agent makes a service of one person: run it without sudo, as who is logged in"
+        )
+    account = invoking_user()
+    return LaunchdService.for_this_machine(home or _home_of(account), user=account, agent=True)
+
+
+def to_install(home: Path | None, user: str | None, agent: bool) -> Service:
+    """The service that is to be installed.
+
+    Raises:
+        UsageError: there is no such user, or an agent can't be had.
+    """
+    if not agent:
+        return service(home, user)
+    if user is not None:
+        raise UsageError("--agent makes a service that runs as you: leave --user out")
+    return own_agent(home, sys.platform, root=os.geteuid() == 0)
+
+
+def installed(home: Path | None, user: str | None, platform: str = sys.platform) -> Service:
+    """The service that is installed: on a Mac the daemon, or the agent of one person.
+
+    Raises:
+        UsageError: there is no such user, or a Mac has both.
+    """
+    found = service(home, user, platform)
+    if not isinstance(found, LaunchdService):
+        return found
+    account = user or invoking_user()
+    return present(found, LaunchdService.for_this_machine(found.home, user=account, agent=True))
+
+
+def to_uninstall(home: Path | None, user: str | None, agent: bool) -> Service:
+    """The service that is to go: with both there the daemon, unless the agent is named.
+
+    Raises:
+        UsageError: there is no such user, or no agent can be had.
+    """
+    if agent:
+        return to_install(home, user, agent)
+    found = service(home, user)
+    if isinstance(found, LaunchdService) and found.path.exists():
+        return found
+    return installed(home, user)
 
 
 def require_same(found: Service, home: Path | None) -> None:
@@ -206,6 +274,7 @@ def _say(done: str, options: Common, *, dry_run: bool) -> None:
 def install(
     context: typer.Context,
     user: User = None,
+    agent: AsAgent = False,
     dry_run: DryRun = False,
     home: Home = None,
     json: Json = False,
@@ -218,12 +287,18 @@ def install(
     macOS needs sudo for it. So does a system service on Linux; without sudo it becomes a service
     of your own account.
 
+    On a Mac --agent installs one for your own use, without sudo. It runs only while you are logged
+    in at the screen: not from boot, not over ssh alone, not after a log-out. macOS may keep it from
+    other Macs until you allow Python in System Settings > Privacy & Security > Local Network. A Mac
+    has one of both.
+
     \b
     Examples:
       elasticctl service install --dry-run
+      elasticctl service install --agent
     """
     options = common(context, home, json)
-    found = service(options.given_home, user)
+    found = to_install(options.given_home, user, agent)
     done = found.install(dry_run=True) if dry_run else install_and_wait(found, _answers)
     _say(done, options, dry_run=dry_run)
 
@@ -232,6 +307,7 @@ def install(
 def uninstall(
     context: typer.Context,
     user: User = None,
+    agent: TheAgent = False,
     dry_run: DryRun = False,
     home: Home = None,
     json: Json = False,
@@ -243,7 +319,7 @@ def uninstall(
       sudo elasticctl service uninstall
     """
     options = common(context, home, json)
-    found = service(options.given_home, user)
+    found = to_uninstall(options.given_home, user, agent)
     _say(found.uninstall(dry_run), options, dry_run=dry_run)
 
 
@@ -262,7 +338,7 @@ def start(
       sudo elasticctl service start
     """
     options = common(context, home, json)
-    found = service(options.given_home, user)
+    found = installed(options.given_home, user)
     require_same(found, options.given_home)
     done = found.start(dry_run=True) if dry_run else start_and_wait(found, _answers)
     _say(done, options, dry_run=dry_run)
@@ -287,7 +363,7 @@ def restart(
       elasticctl service restart
     """
     options = common(context, home, json)
-    found = service(options.given_home, user)
+    found = installed(options.given_home, user)
     if not dry_run and find_daemon(found.home) is not None:
         with contextlib.suppress(NoDaemonError):
             restarting.restart(found.home, warn)
@@ -312,7 +388,7 @@ def stop(
       sudo elasticctl service stop
     """
     options = common(context, home, json)
-    found = service(options.given_home, user)
+    found = installed(options.given_home, user)
     require_same(found, options.given_home)
     _say(found.stop(dry_run), options, dry_run=dry_run)
 
@@ -332,7 +408,7 @@ def status(
       elasticctl service status
     """
     options = common(context, home, json)
-    manager = service(options.given_home, user)
+    manager = installed(options.given_home, user)
     if dry_run:
         _say("# only asks the service manager; changes nothing", options, dry_run=True)
         return
@@ -360,7 +436,7 @@ def logs(
       elasticctl service logs -f
     """
     options = common(context, home, json)
-    command = service(options.given_home, user).log_command(follow)
+    command = installed(options.given_home, user).log_command(follow)
     if dry_run:
         _say(f"# would run: {' '.join(command)}", options, dry_run=True)
         return

@@ -66,18 +66,19 @@ class Example(Card):
 
 @dataclass(frozen=True)
 class Recipe(Card):
-    """A fine-tuning without a script."""
+    """A fine-tuning without a script; ``bits`` of its base, 0: those of bfloat16 or float32."""
 
     config: str = ""
     job: str = tinylm.JOB
     rows: Callable[[int, int], Iterable[Mapping[str, Any]]] = field(default=tinylm.completions)
+    bits: int = 0
 
     @property
     def all_settings(self) -> dict[str, Any]:
         return STEPS
 
     def lay_out(self, folder: Path) -> Path:
-        return tinylm.write_job(folder, self.config, self.job, self.rows)
+        return tinylm.write_job(folder, self.config, self.job, self.rows, self.bits)
 
     def command(self, job: Path) -> list[str | Path]:
         return ["-m", "elasticd.recipes", job]
@@ -85,6 +86,8 @@ class Recipe(Card):
 
 RECIPES = (
     Recipe("lora", "LoRA", config=LORA.format(kind="lora")),
+    Recipe("dora", "DoRA", config=LORA.format(kind="dora")),
+    Recipe("qlora", "LoRA of a model of 4 bits", config=LORA.format(kind="lora"), bits=4),
     Recipe("full", "all weights of the last layers", config=LORA.format(kind="full")),
     Recipe(
         "dpo", "preferences", config=LORA.format(kind="lora"),

@@ -229,8 +229,8 @@ class LaunchdStage:
         self.run([*(() if self.root else SUDO), *CTL, *words])
 
     def refuses(self) -> str:
-        if self.own().path.exists():
-            return f"{self.own().path} is there, and is left alone"
+        if there := self.own().there():
+            return f"{there} is there, and is left alone"
         if not self.root and self.ask([*SUDO, "true"]).status:
             return "it takes root: run 'sudo -v' in this terminal before"
         return ""

@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import ssl
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -65,14 +66,39 @@ def _run(
 
 
 def receive(connection: socket.socket, sink: int, count: int, idle_seconds: float) -> None:
-    """Write the next ``count`` bytes to the descriptor ``sink``; no more may follow.
+    """Write the next ``count`` bytes to the descriptor ``sink``; no more may follow. Empty memory
+    that can only be mapped gets its size here.
 
     Raises:
         ProtocolError: there are more or fewer.
         OSError: the connection or ``sink`` fails; TimeoutError: nothing comes for so long.
     """
+    if _is_only_mapped(sink):
+        if count and count % mmap.PAGESIZE == 0:
+            _receive_mapped(connection, sink, count, idle_seconds)
+            return
+        # Its size would be rounded up to whole pages, and nobody could tell where the bytes end.
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), sink, inheritable=False)
     for piece in _pieces(connection, count, idle_seconds):
         write_all(sink, piece)
+
+
+def _is_only_mapped(fd: int) -> bool:
+    """Of shared memory macOS tells no position, and neither reads nor writes it (XNU, lseek and
+    pshmops)."""
+    try:
+        os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError as error:
+        return error.errno == errno.ESPIPE
+    return False
+
+
+def _receive_mapped(connection: socket.socket, sink: int, count: int, idle_seconds: float) -> None:
+    os.ftruncate(sink, count)
+    with mmap.mmap(sink, count) as mapped:
+        for piece in _pieces(connection, count, idle_seconds):
+            mapped.write(piece)
 
 
 def pass_on(connection: socket.socket, sink: socket.socket, count: int, seconds: float) -> None:

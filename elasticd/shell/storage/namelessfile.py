@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+
+from elasticd.checkpoints.nameless import nameless
 
 _SLICE_BYTES = 1 << 20
 
@@ -18,6 +21,21 @@ def nameless_file() -> int:
     fd, path = tempfile.mkstemp(prefix="elasticd-")
     os.unlink(path)
     return fd
+
+
+def nameless_memory(platform: str = sys.platform) -> int:
+    """A descriptor of memory without a name, for what nobody reads but by mapping it where that is
+    the only way: on macOS it is neither read nor written, and has no position."""
+    return nameless(platform, "elasticd-state") if platform == "darwin" else nameless_file()
+
+
+def rewind(fd: int) -> None:
+    """Let the next who reads begin at the first byte; memory that is mapped has no position."""
+    try:
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
 
 
 def file_of(data: bytes) -> int:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elasticd.core.words.bulk import WantState
 from elasticd.core.words.records import Wanted
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.namelessfile import nameless_file
+from elasticd.shell.storage.namelessfile import nameless_memory, rewind
 from elasticd.types import JobId, NodeId
 
 _MOST_PARTS = 4
 """A state is taken from at most so many holders at once."""
 
 
-async def obtain(neighbours: Neighbours, job: JobId, wanted: Wanted) -> list[int]:
-    """Descriptors of files that together are a state, or the updates that lead to it: a part
-    from each holder, all at once. Of a holder that fails, another one gives the part.
+async def obtain(
+    neighbours: Neighbours,
+    job: JobId,
+    wanted: Wanted,
+    memory: Callable[[], int] = nameless_memory,
+) -> list[int]:
+    """Descriptors of nameless files that together are a state, or the updates that lead to it: a
+    part from each holder, all at once. Of a holder that fails, another one gives the part.
+    ``memory`` makes each.
 
     Raises:
         OperationError: nobody has some part.
@@ -32,6 +38,7 @@ async def obtain(neighbours: Neighbours, job: JobId, wanted: Wanted) -> list[int
                 neighbours,
                 wanted.holders[part:] + wanted.holders[:part],
                 WantState(job, point.step, point.stamp, since, part, parts),
+                memory,
             )
             for part in range(parts)
         ),
@@ -46,11 +53,16 @@ async def obtain(neighbours: Neighbours, job: JobId, wanted: Wanted) -> list[int
     return fds
 
 
-async def _one_of(neighbours: Neighbours, holders: Sequence[NodeId], wanted: WantState) -> int:
+async def _one_of(
+    neighbours: Neighbours,
+    holders: Sequence[NodeId],
+    wanted: WantState,
+    memory: Callable[[], int],
+) -> int:
     """What the first of ``holders`` that has it answers, in a nameless file."""
     reasons = []
     for node in holders:
-        fd = nameless_file()
+        fd = memory()
         try:
             await neighbours.fetch(node, wanted, fd)
         except (ElasticdError, OSError) as error:
@@ -60,6 +72,6 @@ async def _one_of(neighbours: Neighbours, holders: Sequence[NodeId], wanted: Wan
             os.close(fd)
             raise
         else:
-            os.lseek(fd, 0, os.SEEK_SET)
+            rewind(fd)
             return fd
     raise OperationError("; ".join(reasons))

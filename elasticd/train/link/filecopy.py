@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 _FICLONE = 0x40049409
 """``_IOW(0x94, 9, int)`` of linux/fs.h."""
@@ -33,9 +34,9 @@ def clone_on_linux(source: Path, target: Path) -> None:
             raise
 
 
-def clone_on_macos(source: Path, target: Path) -> None:
-    """See clonefile(2)."""
-    library = ctypes.CDLL(None, use_errno=True)
+def clone_on_macos(source: Path, target: Path, library: Any = None) -> None:
+    """See clonefile(2); ``library`` has it, else the system's own."""
+    library = library or ctypes.CDLL(None, use_errno=True)
     if library.clonefile(os.fsencode(source), os.fsencode(target), ctypes.c_uint32(0)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(source), None, str(target))

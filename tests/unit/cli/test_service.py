@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import plistlib
+import pwd
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 from elasticd.cli.service import (
     Service,
     install_and_wait,
+    own_agent,
     printed_lines,
     require_same,
     service,
@@ -25,7 +27,7 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
 from elasticd.supervision.service import invoking_user
-from tests.unit.launchd.test_service import FakeLaunchctl, mode_only
+from tests.unit.launchd.test_service import FakeLaunchctl, mode_only, taken
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -68,6 +70,27 @@ def test_an_unknown_user(named: list[str], ctl: Ctl) -> None:
         service(Path("/x"), "no-such-user", "darwin")
 
 
+def test_an_agent_is_of_whoever_is_logged_in_on_a_mac(ctl: Ctl, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"for macOS: .* without sudo"):
+        own_agent(tmp_path, "linux", root=False)
+    with pytest.raises(UsageError, match="without sudo, as who is logged in"):
+        own_agent(tmp_path, "darwin", root=True)
+    found = own_agent(tmp_path, "darwin", root=False)
+    assert found.domain == f"gui/{os.geteuid()}" and found.home == tmp_path
+    person = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    assert found.path == person / "Library/LaunchAgents/com.elasticd.daemon.plist"
+    code, _, err = ctl("service", "install", "--agent", "--user", getpass.getuser())
+    assert (code, err.count("leave --user out")) == (2, 1)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has them")
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_elsewhere_there_are_no_agents(verb: str, ctl: Ctl, home: Path) -> None:
+    code, out, err = ctl("service", verb, "--agent", "--home", home)
+    assert (code, out) == (2, "") and "--agent is for macOS" in err
+    assert not home.exists()
+
+
 @pytest.mark.parametrize("name", ["elasticd", "100% of it", "two words"])
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_the_service_of_another_home_is_left_alone(
@@ -91,7 +114,7 @@ def test_the_service_of_another_home_is_left_alone(
 
 def launchd(tmp_path: Path, launchctl: FakeLaunchctl, path: str = "/usr/bin") -> LaunchdService:
     plist = DaemonPlist(tmp_path / "home", invoking_user(), tmp_path, path)
-    return LaunchdService(plist, launchctl, tmp_path, mode_only, lambda _: None)
+    return LaunchdService(plist, launchctl, tmp_path, mode_only, lambda _: None, lint=taken)
 
 
 class Daemons:

@@ -9,7 +9,14 @@ import pytest
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import LABEL, DaemonPlist
-from elasticd.launchd.service import TARGET, LaunchdService, SystemLaunchctl
+from elasticd.launchd.service import (
+    HOMEBREW,
+    Agent,
+    LaunchdService,
+    SystemLaunchctl,
+    keep_own,
+    present,
+)
 from elasticd.supervision.service import Result, invoking_user
 
 
@@ -19,15 +26,31 @@ class FakeLaunchctl:
 
     Attributes:
         unload_calls: how many calls a ``bootout`` goes on in the background.
+        domain: where the service is to be; ``gui/501`` is there while 501 is logged in.
     """
 
     unload_calls: int = 0
+    domain: str = "system"
+    logged_in: bool = True
     calls: list[tuple[str, ...]] = field(default_factory=list)
     enabled: bool = True
     loaded: Path | None = None
     pid: int = 0
     exit_code: str = "(never exited)"
     leaving: int = 0
+
+    @property
+    def target(self) -> str:
+        return f"{self.domain}/{LABEL}"
+
+    @property
+    def described(self) -> str:
+        kind, _, uid = self.domain.partition("/")
+        return f"for user {kind}: {uid}" if uid else f"for {kind}"
+
+    def log_out(self) -> None:
+        """The domain ends, and what is in it."""
+        self.logged_in, self.loaded, self.pid = False, None, 0
 
     def run(self, *arguments: str) -> Result:
         self.calls.append(arguments)
@@ -46,12 +69,14 @@ class FakeLaunchctl:
         return verbs[verb](*rest)
 
     def _enable(self, target: str) -> Result:
-        assert target == TARGET
+        assert target == self.target
         self.enabled = True
         return Result(0, "")
 
     def _bootstrap(self, domain: str, path: str) -> Result:
-        assert domain == "system"
+        assert domain == self.domain
+        if not self.logged_in:
+            return Result(125, "Bootstrap failed: 125: Domain does not support specified action")
         if self.leaving:
             return Result(37, "Bootstrap failed: 37: Operation already in progress")
         failed = Result(5, "Bootstrap failed: 5: Input/output error")
@@ -63,6 +88,9 @@ class FakeLaunchctl:
         return Result(0, "")
 
     def _bootout(self, target: str) -> Result:
+        assert target == self.target
+        if not self.logged_in:
+            return self._no_domain()
         if self.loaded is None:
             return Result(3, "Boot-out failed: 3: No such process")
         self.pid = 0
@@ -72,21 +100,32 @@ class FakeLaunchctl:
         self.loaded = None
         return Result(0, "")
 
+    def _no_domain(self) -> Result:
+        return Result(112, f"Bad request.\nCould not find domain {self.described}")
+
+    def _no_service(self) -> Result:
+        said = f'Could not find service "{LABEL}" in domain {self.described}'
+        return Result(113, f"Bad request.\n{said}")
+
     def _kickstart(self, *arguments: str) -> Result:
+        assert arguments[-1] == self.target
+        if not self.logged_in:
+            return self._no_domain()
         if self.loaded is None:
-            return Result(113, f'Could not find service "{LABEL}" in domain for system')
+            return self._no_service()
         if "-k" in arguments:
             self.pid += 1
         self.pid = self.pid or 4100
         return Result(0, "")
 
     def _print(self, target: str) -> Result:
+        assert target == self.target
+        if not self.logged_in:
+            return self._no_domain()
         if self.loaded is None:
-            return Result(
-                113, f'Bad request.\nCould not find service "{LABEL}" in domain for system'
-            )
+            return self._no_service()
         lines = [
-            f"{TARGET} = {{",
+            f"{self.target} = {{",
             f"\tpath = {self.loaded}",
             f"\tstate = {'running' if self.pid else 'not running'}",
             "\tevent triggers = {",
@@ -107,6 +146,15 @@ def mode_only(path: Path) -> None:
     path.chmod(0o644)
 
 
+def taken(path: Path) -> Result:
+    """plutil -lint, as macOS 14 has it."""
+    try:
+        plistlib.loads(path.read_bytes())
+    except ValueError as error:
+        return Result(1, f"{path}: {error}")
+    return Result(0, f"{path}: OK")
+
+
 @pytest.fixture
 def launchctl() -> FakeLaunchctl:
     return FakeLaunchctl()
@@ -117,7 +165,7 @@ def service(tmp_path: Path, launchctl: FakeLaunchctl) -> LaunchdService:
     folder = tmp_path / "LaunchDaemons"
     folder.mkdir()
     plist = DaemonPlist(tmp_path / "home", invoking_user(), tmp_path, "/usr/bin")
-    return LaunchdService(plist, launchctl, folder, mode_only, lambda _: None)
+    return LaunchdService(plist, launchctl, folder, mode_only, lambda _: None, lint=taken)
 
 
 def test_a_whole_life(service: LaunchdService, launchctl: FakeLaunchctl) -> None:
@@ -222,7 +270,7 @@ def test_bootstrap_while_another_unload_goes_on(
 ) -> None:
     service.install()
     launchctl.unload_calls = 3
-    launchctl.run("bootout", TARGET)
+    launchctl.run("bootout", launchctl.target)
     service.start()
     assert launchctl.loaded == service.path
 
@@ -267,6 +315,145 @@ def test_dry_run_touches_nothing(
         assert "# would" in method(dry_run=True)
     assert launchctl.calls == [] and list(service.folder.iterdir()) == []
     assert not service.plist.home.exists()
+
+
+def test_what_a_second_parser_does_not_take_is_not_put_in_place(
+    service: LaunchdService, launchctl: FakeLaunchctl
+) -> None:
+    refused = replace(service, lint=lambda path: Result(1, f"{path}: Unexpected character"))
+    with pytest.raises(OperationError, match=r"partial for broken: .*Unexpected character"):
+        refused.install()
+    assert launchctl.calls == [] and list(service.folder.iterdir()) == []
+    service.install()
+    before = service.installed()
+    with pytest.raises(OperationError, match="for broken"):
+        replace(refused, plist=replace(service.plist, path="/bin")).install()
+    assert service.installed() == before and service.status().running
+
+
+# --- one person's use -----------------------------------------------------------------------------
+
+
+def agent_of(tmp_path: Path, launchctl: FakeLaunchctl) -> LaunchdService:
+    """Ann's; its folder isn't there yet."""
+    launchctl.domain = "gui/501"
+    plist = DaemonPlist(tmp_path / "home", None, tmp_path, "/usr/bin")
+    return LaunchdService(
+        plist,
+        launchctl,
+        tmp_path / "Library/LaunchAgents",
+        keep_own,
+        lambda _: None,
+        Agent("ann", 501),
+        taken,
+    )
+
+
+def test_a_whole_life_of_an_agent(tmp_path: Path, launchctl: FakeLaunchctl) -> None:
+    agent = agent_of(tmp_path, launchctl)
+    said = agent.install()
+    assert "only while ann is logged in" in said and "Privacy & Security >\nLocal Network" in said
+    assert "UserName" not in plistlib.loads(agent.path.read_bytes())
+    assert agent.path.stat().st_mode & 0o777 == 0o644
+    assert agent.status().text.endswith("an agent: only while ann is logged in")
+    launchctl.calls.clear()
+    assert "nothing to do" in agent.install()
+    assert {verb for verb, *_ in launchctl.calls} == {"print"}
+    assert agent.restart() == "the service is restarted" and launchctl.pid == 4101
+    assert agent.stop() == "the service is stopped"
+    assert agent.start() == "the service is started" and agent.status().running
+    other = replace(agent, plist=replace(agent.plist, path="/bin"))
+    before = agent.installed()
+    other.install()
+    assert "of before is back" in other.put_back(before) and agent.installed() == before
+    assert "removed" in agent.uninstall() and launchctl.loaded is None
+    assert agent.status().text == "not installed"
+
+
+def test_an_agent_of_somebody_who_is_not_logged_in(
+    tmp_path: Path, launchctl: FakeLaunchctl
+) -> None:
+    agent = agent_of(tmp_path, launchctl)
+    agent.install()
+    launchctl.log_out()
+    status = agent.status()
+    assert (status.installed, status.running, status.pid) == (True, False, None)
+    assert status.text == "installed, not loaded: ann is not logged in at this Mac's screen"
+    assert agent.stop() == "the service was not running"
+    why = r"ann is not logged in .* \(ssh is not enough\).*'sudo elasticctl service install'"
+    for verb in (agent.start, agent.restart):
+        with pytest.raises(OperationError, match=why):
+            verb()
+    assert "removed" in agent.uninstall()
+    assert agent.status().text == "not installed"
+    with pytest.raises(OperationError, match=why):
+        agent.install()
+    assert "removed again" in agent.put_back(None) and agent.there() is None
+
+
+def test_a_daemons_domain_is_always_there(
+    service: LaunchdService, launchctl: FakeLaunchctl
+) -> None:
+    launchctl.log_out()
+    with pytest.raises(OperationError, match="status 112"):
+        service.status()
+
+
+def test_a_mac_has_one_service(
+    service: LaunchdService, launchctl: FakeLaunchctl, tmp_path: Path
+) -> None:
+    agent = agent_of(tmp_path, FakeLaunchctl())
+    brewed = agent.path.with_name(HOMEBREW)
+    agent = replace(agent, rivals=((service.path, "take the daemon away"), (brewed, "stop it")))
+    daemon = replace(service, rivals=((agent.path, "take the agent away"), (brewed, "stop it")))
+    assert daemon.there() is None and present(daemon, agent) is daemon
+
+    daemon.install()
+    assert present(daemon, agent) is daemon
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match=r"LaunchDaemons/.* one service.* take the daemon aw"):
+            agent.install(dry_run)
+    assert agent.installed() is None and agent.there() == daemon.path
+    daemon.uninstall()
+
+    agent.install()
+    launchctl.calls.clear()
+    assert present(daemon, agent) is agent and daemon.there() == agent.path
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match=r"LaunchAgents/.* one service.* take the agent away"):
+            daemon.install(dry_run)
+    assert daemon.installed() is None and launchctl.calls == []
+
+    daemon.path.write_bytes(agent.path.read_bytes())
+    with pytest.raises(UsageError, match=r"both there.*sudo elasticctl .* uninstall --agent'"):
+        present(daemon, agent)
+    daemon.path.unlink()
+    agent.uninstall()
+    brewed.touch()
+    with pytest.raises(UsageError, match=r"homebrew\.mxcl\.elasticd\.plist is there.* stop it"):
+        daemon.install()
+
+
+def test_a_dry_run_of_an_agent_says_its_limits(tmp_path: Path, launchctl: FakeLaunchctl) -> None:
+    agent = agent_of(tmp_path, launchctl)
+    text = agent.install(dry_run=True)
+    assert text.startswith(f"# would write {agent.path} (ann, 0644)\n")
+    assert f"# would run: launchctl bootstrap gui/501 {agent.path}\n" in text
+    assert "# It runs only while ann is logged in" in text
+    assert launchctl.calls == [] and not agent.folder.exists()
+
+
+@pytest.mark.parametrize("agent", [True, False])
+def test_the_other_kinds_of_the_real_machine_are_rivals(tmp_path: Path, agent: bool) -> None:
+    service = LaunchdService.for_this_machine(tmp_path, user=invoking_user(), agent=agent)
+    other = LaunchdService.for_this_machine(tmp_path, user=invoking_user(), agent=not agent)
+    rivals = dict(service.rivals)
+    assert other.path in rivals and service.path not in rivals
+    assert sorted(path.name for path in rivals) == [f"{LABEL}.plist", HOMEBREW, HOMEBREW]
+    assert {path.parent for path in rivals} == {service.folder, other.folder}
+    assert (service.agent is not None) == agent == (service.plist.user is None)
+    assert ("sudo" in rivals[other.path]) == agent
+    assert service.domain.startswith("gui/") == agent
 
 
 def test_the_real_machine(tmp_path: Path) -> None:

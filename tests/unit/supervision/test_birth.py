@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
 
 import psutil
 import pytest
@@ -26,6 +30,58 @@ lib.pthread_exit(None)
 def wait_zombie(process: psutil.Process) -> None:
     while process.status() != psutil.STATUS_ZOMBIE:
         pass
+
+
+@dataclass
+class DarwinProcess:
+    """psutil's of macOS (7.1 and later): what the kernel noted at its start stays, and what is
+    shown of it moves with the wall clock."""
+
+    pid: int
+    noted: float
+    clock_set_by: float = 0.0
+
+    @property
+    def _ident(self) -> tuple[int, float]:
+        return self.pid, self.noted
+
+    def create_time(self) -> float:
+        return self.noted + self.clock_set_by
+
+
+def on_a_mac(*running: DarwinProcess) -> Callable[[int], psutil.Process]:
+    """How processes are looked at there."""
+
+    def look(pid: int) -> psutil.Process:
+        found = [each for each in running if each.pid == pid]
+        if not found:
+            raise psutil.NoSuchProcess(pid)
+        return cast(psutil.Process, found[0])
+
+    return look
+
+
+def test_on_a_mac_it_stays_when_the_clock_is_set() -> None:
+    process = DarwinProcess(70, 1_800_000_000.25)
+    born = birth(70, "darwin", on_a_mac(process))
+    process.clock_set_by = 3600.0
+    assert birth(70, "darwin", on_a_mac(process)) == born
+    again = DarwinProcess(70, 1_800_000_000.250001)
+    assert birth(70, "darwin", on_a_mac(again)) != born, "its pid was given out again"
+    with pytest.raises(psutil.NoSuchProcess):
+        birth(70, "darwin", on_a_mac())
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_two_processes_were_born_at_two_times(platform: str) -> None:
+    if platform == "linux" and sys.platform != "linux":
+        pytest.skip("Linux's side reads /proc")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert birth(child.pid, platform) == birth(child.pid, platform)
+        assert birth(child.pid, platform) != birth(os.getpid(), platform)
+        child.kill()
+    with pytest.raises(psutil.NoSuchProcess):
+        birth(child.pid, platform)
 
 
 def test_what_nobody_has_asked_after_has_ended() -> None:

@@ -119,7 +119,7 @@ def test_one_that_does_not_is_told(
 
 def stage_of(tmp_path: Path, status: int, *, root: bool, did: list[Sequence[str]]) -> LaunchdStage:
     plist = DaemonPlist(tmp_path / "home", "ann", tmp_path, "/usr/bin")
-    own = LaunchdService(plist, folder=tmp_path)
+    own = LaunchdService(plist, folder=tmp_path, rivals=((tmp_path / "agent", "take it away"),))
 
     def run(command: Sequence[str]) -> str:
         did.append(command)
@@ -140,6 +140,8 @@ def test_what_takes_root_is_run_by_sudo_and_a_service_that_is_there_is_left_alon
     stage.remove()
     assert [each[:2] == ["sudo", "-n"] for each in did] == [False, True], "nothing is installed yet"
     assert did[1][-5:-2] == ["install", "--user", invoking_user()]
+    (tmp_path / "agent").touch()
+    assert f"{tmp_path / 'agent'} is there, and is left alone" in stage.refuses()
     stage.own().path.touch()
     assert "is left alone" in stage.refuses()
     stage.remove()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 import os
 import socket
 import threading
@@ -15,7 +16,8 @@ import pytest
 
 from elasticd.errors import ProtocolError
 from elasticd.shell.network import stream
-from elasticd.shell.storage.namelessfile import file_of, nameless_file
+from elasticd.shell.storage.namelessfile import file_of, nameless_file, nameless_memory
+from tests.macmemory import as_on_a_mac, is_shared
 
 DATA = os.urandom(6 << 20) + b"odd tail"
 Pair = tuple[socket.socket, socket.socket]
@@ -71,6 +73,44 @@ def test_every_byte_arrives(pair: Pair, source: int, send: Send) -> None:
     asyncio.run(main())
     assert os.pread(sink, len(DATA) + 1, 0) == DATA
     os.close(sink)
+
+
+@pytest.mark.parametrize("count", [4 << 20, len(DATA), 0])
+def test_every_byte_arrives_in_memory_that_a_mac_only_maps(
+    pair: Pair, source: int, count: int
+) -> None:
+    """Where it ends within a page it is an ordinary file in the end: its size would be a lie."""
+    here, there = pair
+    with as_on_a_mac():
+        sink = nameless_memory("darwin")
+        assert is_shared(sink)
+
+        async def main() -> None:
+            await asyncio.gather(
+                stream.aside(lambda own: stream.send(own, source, count, 10.0), here),
+                stream.aside(lambda own: stream.receive(own, sink, count, 10.0), there),
+            )
+
+        asyncio.run(main())
+        assert is_shared(sink) == (count == 4 << 20)
+        assert os.fstat(sink).st_size == count
+        if count:
+            with mmap.mmap(sink, count, access=mmap.ACCESS_READ) as found:
+                assert found[:] == DATA[:count]
+    os.close(sink)
+
+
+def test_memory_that_is_mapped_does_not_take_fewer_or_more(pair: Pair) -> None:
+    here, there = pair
+    with as_on_a_mac():
+        for sent_bytes, why in ((mmap.PAGESIZE + 1, "more"), (10, "ended")):
+            sink = nameless_memory("darwin")
+            here.send(bytes(sent_bytes))
+            if why == "ended":
+                here.close()
+            with pytest.raises(ProtocolError, match=why):
+                stream.receive(there, sink, mmap.PAGESIZE, 10.0)
+            os.close(sink)
 
 
 @pytest.mark.parametrize("send", [sent, mapped])

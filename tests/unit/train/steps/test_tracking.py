@@ -12,9 +12,10 @@ import pytest
 
 from elasticd.errors import UsageError
 from elasticd.settings.track import TrackSettings
+from elasticd.train.outputs.tensorboard import NAME
 from elasticd.train.steps.named import GivenNumbers
 from elasticd.train.steps.tracking import Tracking
-from tests.tfevents import scalars
+from tests.tfevents import as_tensorboard_reads, scalars
 from tests.unit.core.leading.bench import spec_of
 
 SPEC = replace(spec_of(), track=TrackSettings(tensorboard=True))
@@ -25,6 +26,7 @@ class File:
 
     def __init__(self, path: Path, room: int = 1 << 20) -> None:
         self.path, self.room = path, room
+        self.path.parent.mkdir(exist_ok=True)
         self.path.touch()
 
     def taking(self, name: str) -> Callable[[bytes], None]:
@@ -47,6 +49,23 @@ def test_numbers_of_all_kinds_are_told_and_texts_are_not(tmp_path: Path) -> None
     assert scalars(file.path) == {
         1: {"array": 0.5, "numpy": 2.0, "whole": 3.0, "elasticd/world_size": 2.0},
         2: {"loss": 1.5, "elasticd/world_size": 1.0},
+    }
+
+
+def test_tensorboard_itself_reads_it(tmp_path: Path) -> None:
+    """As it lies below a job's outputs, begun by one process and gone on with by the next."""
+    file = File(tmp_path / NAME)
+    for steps in (range(1, 4), range(4, 6)):
+        tracking = Tracking(SPEC, file.taking, tmp_path)
+        tracking.begin()
+        for step in steps:
+            given = GivenNumbers().of({"val/loss, gemäß": 2.0 * step} if step % 2 else {})
+            tracking.body_ends(step, 1.0 / step, given, 3)
+    told = as_tensorboard_reads(file.path.parent)
+    assert told == {
+        "loss": [(step, pytest.approx(1.0 / step)) for step in range(1, 6)],
+        "val/loss, gemäß": [(1, 2.0), (3, 6.0), (5, 10.0)],
+        "elasticd/world_size": [(step, 3.0) for step in range(1, 6)],
     }
 
 
