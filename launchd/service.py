@@ -193,6 +193,11 @@ class LaunchdService:
         every = (self.path, *(rival for rival, _ in self.rivals))
         return next((path for path in every if path.exists()), None)
 
+    def _brewed(self) -> str:
+        """What to say of a service that Homebrew has installed; nothing: it has none."""
+        found = [rival for rival, _ in self.rivals if rival.name == HOMEBREW and rival.exists()]
+        return f"{found[0]} is Homebrew's" if found else ""
+
     def installed_home(self) -> Path | None:
         """Of which home the service is that is installed; None: of none, or nobody can say."""
         try:
@@ -299,6 +304,8 @@ class LaunchdService:
             )
             return _would_run(calls)
         if not self.path.exists():
+            if brewed := self._brewed():
+                raise OperationError(f"{brewed}: 'brew services start elasticd' starts it")
             raise OperationError(f"{self.path} is not there: install the service first")
         self._call("enable", self.target)
         self._bootstrap()
@@ -324,6 +331,8 @@ class LaunchdService:
         installed = self.path.exists()
         if self._is_absent(result):
             text = "installed, not loaded" if installed else "not installed"
+            if not installed and (brewed := self._brewed()):
+                text += f"; {brewed}: 'brew services info elasticd' tells of it"
             if installed and result.status in NO_SUCH_DOMAIN and self.agent is not None:
                 text += f": {self.agent.user} is not logged in at this Mac's screen"
             return ServiceStatus(installed, running=False, pid=None, text=text)

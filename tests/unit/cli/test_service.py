@@ -17,6 +17,7 @@ import pytest
 from elasticd.cli.service import (
     Service,
     install_and_wait,
+    installed,
     own_agent,
     printed_lines,
     require_same,
@@ -81,6 +82,15 @@ def test_an_agent_is_of_whoever_is_logged_in_on_a_mac(ctl: Ctl, tmp_path: Path) 
     assert found.path == person / "Library/LaunchAgents/com.elasticd.daemon.plist"
     code, _, err = ctl("service", "install", "--agent", "--user", getpass.getuser())
     assert (code, err.count("leave --user out")) == (2, 1)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its own may be installed there")
+def test_where_none_is_installed_the_usual_one_is_meant(home: Path) -> None:
+    found = installed(home, None, "darwin")
+    assert isinstance(found, LaunchdService) and (found.agent, found.home) == (None, home)
+    assert not isinstance(installed(home, None, "linux"), LaunchdService)
+    with pytest.raises(UsageError, match="no-such-user"):
+        installed(home, "no-such-user", "darwin")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has them")

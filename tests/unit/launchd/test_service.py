@@ -432,6 +432,9 @@ def test_a_mac_has_one_service(
     brewed.touch()
     with pytest.raises(UsageError, match=r"homebrew\.mxcl\.elasticd\.plist is there.* stop it"):
         daemon.install()
+    with pytest.raises(OperationError, match=r"is Homebrew's: 'brew services start elasticd'"):
+        daemon.start()
+    assert daemon.status().text.endswith("is Homebrew's: 'brew services info elasticd' tells of it")
 
 
 def test_a_dry_run_of_an_agent_says_its_limits(tmp_path: Path, launchctl: FakeLaunchctl) -> None:

@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -101,19 +102,22 @@ KERNELS = {
 def asked(request: pytest.FixtureRequest) -> Iterator[Asked]:
     made = KERNELS[request.param]()
     yield made
+    for thread in threading.enumerate():
+        if thread.name.startswith("exit of "):
+            thread.join()  # what it waited for has ended
     assert not isinstance(made.kernel, Darwin) or made.kernel.open == 0, "a kqueue stays open"
 
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    """Ends as soon as its stdin does."""
+    """Ends as soon as its stdin does. Named behind ``asked``, it has ended when that looks."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
 def test_it_is_waited_for_and_left_to_be_reaped(
-    child: subprocess.Popen[bytes], asked: Asked
+    asked: Asked, child: subprocess.Popen[bytes]
 ) -> None:
     async def ended() -> None:
         waiting = asyncio.create_task(
@@ -132,7 +136,7 @@ def test_it_is_waited_for_and_left_to_be_reaped(
     wait_without_reaping(child.pid, asked.platform, asked.kernel)
 
 
-def test_it_is_told_once_in_the_loop(child: subprocess.Popen[bytes], asked: Asked) -> None:
+def test_it_is_told_once_in_the_loop(asked: Asked, child: subprocess.Popen[bytes]) -> None:
     told: list[int] = []
 
     async def main() -> None:
