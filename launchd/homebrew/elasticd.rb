@@ -4,9 +4,9 @@
 #   1. sha256 of the archive below `url`:   shasum -a 256 elasticd-0.1.0.tar.gz
 #   2. `resource` stanzas with their hashes: brew update-python-resources elasticd
 #   3. brew audit --strict --new elasticd; brew style elasticd
-# Until then `brew audit` names the missing sha256 and resources. Its other rules were checked by eye, in
-# rubocops/ of Homebrew/brew: order of the parts, desc (no article, no name, at most 80 letters), opt_ paths
-# in the service block, python@3.x and a virtualenv below libexec.
+# Until then `brew audit` names the missing sha256 and resources. Its other rules were checked by eye: desc
+# (no article, no name, at most 80 letters) and opt_ paths in the service block in rubocops/ of Homebrew/brew;
+# the order of the parts, python@3.x and a virtualenv below libexec by formulae of homebrew-core.
 # tests/unit/launchd/test_homebrew.py holds it to pyproject.toml and to launchd/plist.py.
 class Elasticd < Formula
   include Language::Python::Virtualenv
