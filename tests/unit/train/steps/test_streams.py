@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -14,12 +15,22 @@ import mlx.optimizers as optim
 import pytest
 
 import elasticd
-from elasticd.train.states.state import TrainingState
+from elasticd.checkpoints.codec import write_memory
+from elasticd.train.states.state import Own, TrainingState
+from elasticd.train.states.updates import Reduced, Update, packed
 from elasticd.train.steps import streams
+from elasticd.train.steps.entrance import Entrance
+from elasticd.train.steps.grains import Grains
+from elasticd.train.steps.seat import Files
+from elasticd.train.steps.standing import Standing
 from elasticd.train.steps.streams import Streams
 from elasticd.train.steps.trial import cpu_trial, trial_update
+from elasticd.train.world import TrainerWorld
+from elasticd.types import Point
 from tests.unit.train import models
 from tests.unit.train.cohort import Cohort, Killed, spec
+from tests.unit.train.protocol.worlds import START, world
+from tests.unit.train.steps.test_entrance import TAG, Seat
 
 STEPS = 4
 
@@ -29,6 +40,8 @@ class TwoStreams(Streams):
 
     def __init__(self) -> None:
         self._here = threading.local()
+        self.times = 0
+        """How often something was made on the CPU."""
 
     @property
     def apart(self) -> bool:
@@ -42,6 +55,7 @@ class TwoStreams(Streams):
     @contextmanager
     def cpu(self) -> Iterator[None]:
         self._here.cpu = True
+        self.times += 1
         try:
             yield
         finally:
@@ -101,6 +115,13 @@ def test_a_world_may_have_them_made_on_the_cpu(two: TwoStreams) -> None:
     assert len({value["digest"] for value in apart.values()}) == 2, "their GPUs differ"
 
 
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_nothing_else_is_made_there(two: TwoStreams, on_cpu: bool) -> None:
+    """The probe's second update; and of each step the mean of the gradients, and the update."""
+    trained(two, "a", on_cpu=on_cpu)
+    assert two.times == 1 + 2 * STEPS * on_cpu
+
+
 def test_a_probe_tells_of_both(two: TwoStreams) -> None:
     _, found = trained(two, "abc", on_cpu=True)
     probes = [value["probe"] for value in found.values()]
@@ -110,20 +131,35 @@ def test_a_probe_tells_of_both(two: TwoStreams) -> None:
     assert "" not in {probe.cpu_update for probe in probes}
 
 
-def test_updates_of_others_are_made_where_they_were_made(two: TwoStreams) -> None:
-    """By who has missed the end of a step, and by who joins with updates to an older state."""
+def test_who_missed_the_end_of_a_step_makes_its_update_there_too(two: TwoStreams) -> None:
     _, alone = trained(two, "a", on_cpu=True)
     replays = 0
     for step, seed in ((2, 0), (3, 1), (4, 2)):
         cohort, found = trained(two, "abcd", on_cpu=True, seed=seed, dies_behind={"a": step})
         assert {value["digest"] for value in found.values()} == {alone["a"]["digest"]}
         replays += cohort.replays
-    for call in (32, 36, 40):
-        how = {"kills": {"a": call}, "respawn": True, "delivers": True}
-        cohort, found = trained(two, "ab", on_cpu=True, seed=call, **how)
-        assert {value["digest"] for value in found.values()} == {alone["a"]["digest"]}
-        replays += cohort.replays
     assert replays > 0
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_an_update_to_an_older_state_is_made_where_it_was_made_first(
+    two: TwoStreams, on_cpu: bool
+) -> None:
+    """By who joins: it comes with the update, since no world says it then."""
+    seat: Any = Seat(set_up=True)
+    state = seat.state = TrainingState(nn.Linear(2, 2), OfChip(two, "a"))
+    standing = Standing(seat, state)
+    entrance = Entrance(standing, Grains(standing, lambda _: None))
+    entrance.settle(TrainerWorld.as_given(world(1, START, "load")))
+    left = state.capture(START, 0, 0)
+    reduced = Reduced(0.5, 1.0, {}, {}, state.parameters())
+    made = Update.of(START, TAG, False, reduced, reduced.gradients)
+    assert made is not None
+    told = replace(made, on_cpu=on_cpu).with_body(Own({}, None), left.own, left)
+    seat.files = lambda _: Files((write_memory(*packed([told])),))
+    point = Point(START.lineage, made.step, made.stamp)
+    entrance.settle(TrainerWorld.as_given(world(2, point, "load")))
+    assert two.times == on_cpu and standing.point == point
 
 
 class OfTheGpu(optim.SGD):
