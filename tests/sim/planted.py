@@ -322,8 +322,8 @@ def chips_blamed(switches: Switches) -> None:
 
 def updates_moved(switches: Switches) -> None:
     """A world is made without knowing where the updates before it were made."""
-    switches.set(OnCpu, "enter", lambda self, world: None)
-    switches.set(OnCpu, "recall", lambda self, told: None)
+    switches.set(OnCpu, "enter", lambda self, world, ours=None: "")
+    switches.set(OnCpu, "recall", lambda self, told, ours: None)
 
 
 def newcomer_overlooked(switches: Switches) -> None:

@@ -34,7 +34,7 @@ def job_status(
         "lost_steps": 0,
         "exact": spec.world.reduction == "exact" and not record.inexact,
         "exact_reason": FAST if spec.world.reduction != "exact" else record.inexact or None,
-        "updates_on_cpu": bool(record.on_cpu),
+        "updates_on_cpu": any(so for _, _, so in record.on_cpu),
         "bytes_per_step": 0,
         "fast_bytes_per_step": 0,
         "digest": None,

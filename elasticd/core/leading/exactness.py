@@ -112,10 +112,10 @@ class Exactness:
         if not world.exact:
             self.lost = self.lost or _UNTOLD
 
-    def heard(self, world: World) -> None:
-        """A member tells of this world, which an earlier leader may have made."""
-        self.on_cpu.enter(world)
-        if why := self.on_cpu.left_by(world):
+    def heard(self, world: World, ours: World | None) -> None:
+        """A member tells of this world, which an earlier leader may have made; ``ours`` is the one
+        that we lead."""
+        if why := self.on_cpu.enter(world, ours):
             self.lose(why)
 
     def judge_anew(self) -> None:

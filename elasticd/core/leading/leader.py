@@ -47,7 +47,7 @@ from elasticd.core.words.worlds import (
     ToLeader,
 )
 from elasticd.recovery.fitness import merged
-from elasticd.recovery.lineages import latest
+from elasticd.recovery.lineages import decided
 from elasticd.recovery.relief import Cut
 from elasticd.types import NodeId
 
@@ -128,7 +128,7 @@ class Driver:
         return replace(
             record, left=past.left, ran=past.ran, inexact=record.inexact or exactness.lost,
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
-            on_cpu=latest(record.on_cpu, exactness.on_cpu.told),
+            on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
         )  # fmt: skip
 
     def recall(self, record: JobRecord) -> None:

@@ -188,14 +188,14 @@ class Office:
         if status.tried < self.fitness.turn_of(node) and node not in self.fitness.left_out:
             status = status.of_now()
         if status.world is not None:
-            self.exactness.heard(status.world)
+            self.exactness.heard(status.world, self.world)
         self.roster.hear(node, status)
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more: other nodes know of histories, and operators of nodes that are
         to be tried again, and of memory that there is again."""
         self.histories.recall(record.left, record.ran)
-        self.exactness.on_cpu.recall(record.on_cpu)
+        self.exactness.on_cpu.recall(record.on_cpu, self.world)
         self.relief.recall(*relief_of(record))
         self.fitness.recall(record)
         for node, status in list(self.statuses.items()):
@@ -264,5 +264,5 @@ class Office:
 
 def _exactness(ctx: Context, record: JobRecord, spec: JobSpec) -> Exactness:
     fast, required = spec.world.reduction != "exact", spec.world.require_exact
-    on_cpu = OnCpu(dict(record.on_cpu))
+    on_cpu = OnCpu.of(record.on_cpu)
     return Exactness(ctx, record.id, fast, required, record.inexact, on_cpu=on_cpu)

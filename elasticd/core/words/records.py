@@ -122,8 +122,9 @@ class JobRecord:
     """The account that has submitted it; empty: that is not known."""
     submitted_on: NodeId = added(NodeId(""))  # noqa: RUF009  the same
     """The node that it was given to, whose account that is."""
-    on_cpu: tuple[tuple[Lineage, Tag], ...] = added(())
-    """Lineages whose updates are made on the CPU, each with the world in which that began."""
+    on_cpu: lineages.MadeOnCpu = added(())  # noqa: RUF009  the same
+    """Of lineages for which that was ever decided, since which world, and whether their updates are
+    made on the CPU."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -169,7 +170,7 @@ class JobRecord:
             "recipe": max(self.recipe, other.recipe),
             "submitter": by,
             "submitted_on": on,
-            "on_cpu": lineages.latest(self.on_cpu, other.on_cpu),
+            "on_cpu": lineages.decided(self.on_cpu, other.on_cpu),
         }
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))

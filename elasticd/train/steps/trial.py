@@ -45,7 +45,7 @@ def cpu_trial(state: TrainingState, gradients: Any, seed: int, usual: str) -> st
     try:
         with streams.HERE.cpu():
             return _try(state, gradients, seed).digest
-    except (RuntimeError, ValueError, TypeError, NotImplementedError, UsageError):
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, MemoryError, UsageError):
         restore()
         return ""
 

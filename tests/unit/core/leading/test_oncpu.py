@@ -116,7 +116,7 @@ def test_the_world_is_left_for_one_that_makes_them_on_the_cpu() -> None:
     assert [(v.exact, v.reason) for _, v in bench.sent(Verdict)] == [(True, "")] * 3
     shown = bench.driver.summary()
     assert (shown["exact"], shown["updates_on_cpu"]) == (True, True)
-    assert bench.driver.historied(bench.record).on_cpu == ((LINE, world.generation),)
+    assert bench.driver.historied(bench.record).on_cpu == ((LINE, world.generation, True),)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_job_that_has_begun_on_gpus_stays_there(change: dict[str, Any]) -> Non
 
 def test_a_later_leader_goes_on_so_as_worlds_and_records_tell() -> None:
     """What the record says is of a lineage, and of those that come of it."""
-    records: list[dict[str, Any]] = [{}, {"on_cpu": ((LINE, GENERATION),)}]
+    records: list[dict[str, Any]] = [{}, {"on_cpu": ((LINE, GENERATION, True),)}]
     for record in records:
         bench = Bench(**record)
         before = replace(world_of(A, B, C, step=3), on_cpu=not record)
@@ -163,7 +163,7 @@ def start(step: int, lineage: Lineage, origin: Lineage | None = None) -> Start:
 
 
 def test_it_holds_for_a_lineage_and_those_that_open_from_it() -> None:
-    known = OnCpu({LINE: GENERATION})
+    known = OnCpu.of(((LINE, GENERATION, True),))
     assert known.holds_for(start(3, LINE)) and known.holds_for(start(3, OTHER, LINE))
     assert not known.holds_for(start(3, OTHER))
     chosen = OnCpu()
@@ -174,15 +174,42 @@ def test_it_holds_for_a_lineage_and_those_that_open_from_it() -> None:
 
 
 def test_a_leader_of_an_older_version_makes_them_on_gpus_which_is_told() -> None:
-    bench = Bench(on_cpu=((LINE, GENERATION),))
+    bench = Bench(on_cpu=((LINE, GENERATION, True),))
     newer = world_of(A, B, C, generation=LATER, step=5)
     bench.driver.hear(A, status_of("active", newer))
     (event,) = bench.told("exact_lost")
     assert event.reason.startswith("updates were made on GPUs again in generation 3")
     assert bench.office.exactness.apart, "states may differ, and nobody is to blame"
-    older = Bench(on_cpu=((LINE, LATER),))
+    assert bench.driver.historied(bench.record).on_cpu == ((LINE, LATER, False),)
+    older = Bench(on_cpu=((LINE, LATER, True),))
     older.driver.hear(A, status_of("active", world_of(A, B, C)))
     assert not older.told("exact_lost"), "it was decided since"
+
+
+def test_a_world_that_began_anew_without_knowing_is_no_loss() -> None:
+    """Of the one before it no update was made."""
+    bench = Bench(on_cpu=((LINE, GENERATION, True),))
+    bench.driver.hear(A, status_of("active", world_of(A, B, C, generation=LATER)))
+    assert not bench.told("exact_lost")
+    assert bench.driver.historied(bench.record).on_cpu == ((LINE, LATER, False),)
+
+
+@pytest.mark.parametrize("by_record", [False, True])
+def test_a_world_of_which_nobody_knew_has_made_no_update(by_record: bool) -> None:
+    """A leader was cut off with it; the others have begun on their GPUs, and stay there."""
+    bench = Bench()
+    ours = replace(world_of(A, B, generation=LATER), step=3)
+    for node in ours.members:
+        bench.driver.hear(node, status_of("active", ours, 3))
+    bench.driver.hear(C, status_of("ready"))
+    assert bench.office.world is not None
+    if by_record:
+        bench.driver.recall(replace(bench.record, on_cpu=((LINE, GENERATION, True),)))
+    else:
+        cut_off = replace(world_of(A, B, C), on_cpu=True)
+        bench.driver.hear(C, status_of("ready", cut_off))
+    assert not bench.told("exact_lost") and not bench.office.exactness.on_cpu.anywhere
+    assert bench.driver.historied(bench.record).on_cpu == ((LINE, LATER, False),)
 
 
 def test_a_member_of_an_older_version_costs_the_promise_and_blames_nobody() -> None:
@@ -211,8 +238,8 @@ def test_where_the_same_bits_are_required_it_is_left_out() -> None:
 
 
 def test_records_join_what_either_side_knows() -> None:
-    one = Bench(on_cpu=((LINE, GENERATION),)).record
-    other = replace(one, on_cpu=((LINE, LATER), (OTHER, GENERATION)))
+    one = Bench(on_cpu=((LINE, GENERATION, True),)).record
+    other = replace(one, on_cpu=((LINE, LATER, False), (OTHER, GENERATION, True)))
     both: JobRecord = one.merged(other)
     assert both == other.merged(one)
-    assert both.on_cpu == ((LINE, LATER), (OTHER, GENERATION))
+    assert both.on_cpu == ((LINE, LATER, False), (OTHER, GENERATION, True))
