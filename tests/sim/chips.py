@@ -52,8 +52,7 @@ class Places:
         made."""
         one: Made = "cpu" if on_cpu else "gpu"
         after = step, trainer.drift
-        earlier: frozenset[Made] = self.made.get((step - 1, before), frozenset())
-        found = earlier | {one}
+        found: frozenset[Made] = frozenset((*self.made.get((step - 1, before), ()), one))
         known = self.made.get(after)
         self.made[after] = found if known is None or len(found) < len(known) else known
         if len(found) > 1 and not trainer.cluster.mixture.mixed:
@@ -74,7 +73,7 @@ class Places:
             m for finals in disks for m in finals if (m.job, m.step) == (record.id, record.step)
         ]
         drifts = {drift for manifest in last for drift in drift_in(manifest)}
-        if any(len(self.made.get((record.step, drift), "")) > 1 for drift in drifts):
+        if any(len(self.made.get((record.step, drift), ())) > 1 for drift in drifts):
             return f"{record.id} is called exact, and its updates were made here and there"
         return ""
 
