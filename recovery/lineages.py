@@ -17,6 +17,8 @@ Left = tuple[tuple[Lineage, int], ...]
 """Per lineage the step behind which it is left; -1: all of it."""
 Ran = tuple[tuple[Lineage, Tag], ...]
 """Per lineage its newest generation that may have taken a step."""
+MadeOnCpu = tuple[tuple[Lineage, Tag, bool], ...]
+"""Per lineage since which generation, and whether, its updates are made on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,14 @@ def latest(one: Ran, other: Ran) -> Ran:
     for lineage, generation in other:
         newest[lineage] = max(generation, newest.get(lineage, generation))
     return tuple(sorted(newest.items()))
+
+
+def decided(one: MadeOnCpu, other: MadeOnCpu) -> MadeOnCpu:
+    """Of each lineage what was decided last, as far as either side knows."""
+    newest: dict[Lineage, tuple[Tag, bool]] = {}
+    for lineage, since, so in (*one, *other):
+        newest[lineage] = max((since, so), newest.get(lineage, (since, so)))
+    return tuple((lineage, *found) for lineage, found in sorted(newest.items()))
 
 
 def is_left(left: Left, lineage: Lineage, step: int) -> bool:

@@ -264,6 +264,7 @@ def _of_steps(job: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("generation", job.get("generation")),
         ("recoveries", f"{job.get('recoveries')}, {counted(job.get('lost_steps'), 'step')} lost"),
         ("exact", _exact(job)),
+        ("updates", "on the CPU: GPUs differ" if job.get("updates_on_cpu") else None),
         ("bytes/step", _traffic(job)),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]

@@ -26,6 +26,8 @@ class StepSeen:
         repeats: whether the gradient had the same bits whenever it was computed there.
         gradient: digest of the first grain's.
         update: digest of what the optimizer made of it.
+        cpu_update: of what it made of it on the CPU; empty: it can't there, or its build doesn't
+            tell.
         batch: digest of the samples of that grain.
         weights: digest of the parameters from which it was computed.
         trains: it was not tried, since this job has processes there.
@@ -37,6 +39,7 @@ class StepSeen:
     repeats: bool = True
     gradient: str = ""
     update: str = ""
+    cpu_update: str = ""
     batch: str = ""
     weights: str = ""
     trains: str = ""
@@ -49,7 +52,7 @@ def of_runs(runs: Sequence[StepSeen]) -> StepSeen:
     first = runs[0]
     # What begins elsewhere ends elsewhere, and says nothing of how it is computed.
     alike = [each for each in runs if (each.batch, each.weights) == (first.batch, first.weights)]
-    same = all((e.gradient, e.update) == (first.gradient, first.update) for e in alike)
+    same = len({(e.gradient, e.update, e.cpu_update) for e in alike}) == 1
     return replace(first, repeats=same and all(each.repeats for each in runs))
 
 
@@ -95,8 +98,21 @@ def _step(each: StepSeen, made: Sequence[StepSeen], exact: bool) -> ProbeFinding
                 "Have the same MLX and the same kind of chip everywhere, or drain that node:"
                 f" 'elasticctl drain {each.node}'"
             )
-            return _inexact(f"its {what} have other bits than those of most nodes", cure, exact)
+            value = f"its {what} have other bits than those of most nodes"
+            if what == "updates" and _agree_on_cpu(alike):
+                return warned(
+                    f"{value}, and the same on the CPU: all nodes make them there",
+                    "Nothing has to be done. With the same kind of chip everywhere updates are made"
+                    " on the GPU",
+                )
+            return _inexact(value, cure, exact)
     return passed(f"they repeat: {each.gradient[:_SHOWN]}")
+
+
+def _agree_on_cpu(alike: Sequence[StepSeen]) -> bool:
+    """As the leader of the job will find (core/leading/exactness.py)."""
+    gradients, updates = ({getattr(e, name) for e in alike} for name in ("gradient", "cpu_update"))
+    return len(gradients) == len(updates) == 1 and "" not in updates
 
 
 def _inexact(value: str, cure: str, exact: bool) -> ProbeFinding:

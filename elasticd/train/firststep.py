@@ -52,6 +52,7 @@ class FirstStepSeat(AloneSeat):
             "repeats": result.repeats,
             "gradient": result.gradient,
             "update": result.update,
+            "cpu_update": result.cpu_update,
             "batch": self._batch,
             "weights": self._weights,
         }

@@ -75,6 +75,8 @@ class TrainerWorld:
     """Exact sums are made along the ring."""
     addresses: tuple[str, ...] = ()
     """Of a plain job: where each rank's script is to listen for the rank before it."""
+    on_cpu: bool = False
+    """Updates are made on the CPU."""
 
     @classmethod
     def as_given(cls, word: GiveWorld) -> TrainerWorld:

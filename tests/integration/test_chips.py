@@ -28,3 +28,25 @@ def test_chips_that_update_otherwise_train_together(cluster: Cluster, size: int)
     stored = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]
     assert len([step for step in stored if 0 < step < 40]) > 2, cluster.report("not stored", job)
     assert status["digest_step"] == 40
+
+
+def test_updates_that_agree_on_the_cpu_are_made_there(cluster: Cluster) -> None:
+    """Also by who is started anew and takes the state, or updates to an older one. It comes to the
+    bits of a job on nodes of one kind."""
+    arguments = ["--trouble", "gpu", "--node", "node-1"]
+    settings: dict[str, Any] = {"recovery__verify_every": 5, "train__steps": 60}
+    job = cluster.submit("ladder.py", job__args=arguments, **settings)
+    cluster.wait_step(job, 10)
+    cluster.kill_trainer(job, 1)
+    status = cluster.wait_end(job)
+    assert (status["exact"], status["updates_on_cpu"]) == (True, True)
+    (told,) = cluster.kinds(job, "updates_on_cpu")
+    assert told["reason"].startswith("updates differ between node-0 and node-1, and have the same")
+    assert not cluster.kinds(job, "state_chosen") and status["quarantined"] == []
+    assert {fault["fault"] for fault in cluster.faults(job)} == {"worker_exit"}
+    shown = cluster.command("status", job)
+    assert "updates     on the CPU: GPUs differ" in shown
+    usual = cluster.submit("ladder.py", **settings)
+    found = cluster.wait_end(usual)
+    assert (found["exact"], found["updates_on_cpu"]) == (True, False)
+    assert found["digest"] == status["digest"]

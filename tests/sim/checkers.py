@@ -23,6 +23,7 @@ from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, ne
 
 from .agreement import Generations, Order, Views, durable_before, forgotten
 from .byrank import ByRank
+from .chips import Places
 from .cluster import Cluster, Violation
 from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
@@ -88,7 +89,7 @@ class Checkers:
         self.stored: dict[tuple[JobId, Lineage, Stamp], str] = {}
         """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
-        self.tellings, self.newcomers = Tellings(), Newcomers()
+        self.tellings, self.newcomers, self.places = Tellings(), Newcomers(), Places()
         self.doubted = 0
         """So often has a leader told that states differ."""
 
@@ -258,8 +259,6 @@ class Checkers:
             case Holding(job=job):
                 self.tellings.tells(host.name, host.boot, None)
                 self.tellings.answers(host.name, job)
-            case _:
-                pass
 
     def _doubted(self, host: Host, emit: e.Emit, text: str) -> None:
         """A leader has found a member's state to differ, be it beside a fault that is nearer. Where
@@ -454,6 +453,7 @@ class Checkers:
             record = records[0]
             if record is not None and record.state == "finished":
                 self._whole(job, record.step)
+                self._require(self.places.ended(self.cluster, record))
                 self._shown(record)
                 sizes = {w.generation: len(w.members) for w in self.forms.values()}
                 self._require(self.by_rank.ended(job, sizes))

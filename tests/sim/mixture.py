@@ -114,7 +114,7 @@ class Mixture:
     def _reread(self, release: Release, kind: str, record: Any) -> tuple[str, Any]:
         """What the build makes of what another one has written."""
         if not isinstance(record, Kept):
-            return kind, record
+            return kind, release.cut(record)
         return kind, release.read(from_plain(KINDS[kind], to_plain(record)))
 
     # --- connections ------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from elasticd.core.leading.checkpointing import Checkpoints
 from elasticd.core.leading.exactness import Exactness
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.oncpu import OnCpu
 from elasticd.core.leading.phases import differing, unfit
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.leading.roster import Roster
@@ -317,6 +318,12 @@ def odd_state_kept(switches: Switches) -> None:
 
 def chips_blamed(switches: Switches) -> None:
     switches.set(Office, "are_apart", lambda self, digests: False)
+
+
+def updates_moved(switches: Switches) -> None:
+    """A world is made without knowing where the updates before it were made."""
+    switches.set(OnCpu, "enter", lambda self, world, ours=None: "")
+    switches.set(OnCpu, "recall", lambda self, told, ours: None)
 
 
 def newcomer_overlooked(switches: Switches) -> None:
@@ -639,6 +646,14 @@ def _of_two_kinds(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(shape,), chips=Chips((0, 0, 1), seed % 2 == 0))
 
 
+def _of_two_gpus(seed: int) -> Setup:
+    kinds, chips = ("reducer", "node"), Chips((0, 0, 1), cpu=True)
+    return Setup(
+        seed=seed, nodes=3, jobs=(JobShape(steps=60),), chips=chips, fault_kinds=kinds,
+        fault_seconds=8.0, mean_fault_seconds=1.0,
+    )  # fmt: skip
+
+
 def _by_rank(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(JobShape(by_rank=True),))
 
@@ -793,6 +808,13 @@ BUGS = (
         ("all states are alike",),
         setup=_of_two_kinds,
         bound=2,
+    ),
+    Bug(
+        "make later updates elsewhere than the first ones",
+        updates_moved,
+        ("earlier ones were made elsewhere",),
+        setup=_of_two_gpus,
+        bound=3,
     ),
     Bug(
         "call a state agreed that some have not told of",

@@ -15,7 +15,7 @@ from typing import Any
 from elasticd.core.words.codec import Plain, to_plain
 from elasticd.core.words.frames import Frame, decode_frame, encode_frame
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import JobRecord, NodeRecord, TrainerStatus, World
+from elasticd.core.words.records import JobRecord, NodeRecord, ProbeDigests, TrainerStatus, World
 from elasticd.core.words.tables import Departing, Jobs, Summary
 from elasticd.core.words.versions import NEWEST, OLDEST, SPOKEN, Spoken
 from elasticd.core.words.views import Carry
@@ -39,8 +39,9 @@ _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
     NodeRecord: tuple(added_to(NodeRecord)),
     Jobs: ("digests", "wanted", "asked"),
     TrainerStatus: ("came",),
-    Holding: ("ended", "proves", "walks", "chains"),
-    World: ("walks", "chains"),
+    ProbeDigests: ("cpu_update",),
+    Holding: ("ended", "proves", "walks", "chains", "on_cpu"),
+    World: ("walks", "chains", "on_cpu"),
     Form: ("secret",),
     Fault: ("stranger_at",),
 }

@@ -120,7 +120,8 @@ def _chips(seed: int, nodes: int) -> Chips:
     chance = random.Random(f"chips {seed}")
     if chance.random() >= _UNLIKE:
         return Chips()
-    return Chips(tuple(chance.choice((0, 0, 1)) for _ in range(nodes)), chance.random() < 0.6)
+    of_nodes, show = tuple(chance.choice((0, 0, 1)) for _ in range(nodes)), chance.random() < 0.6
+    return Chips(of_nodes, show, random.Random(f"cpu {seed}").random() < 0.5)
 
 
 def _roles(seed: int, nodes: int, shape: JobShape, bad: Bad, beside: bool) -> tuple[NodeRole, ...]:

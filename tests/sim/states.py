@@ -31,6 +31,7 @@ class Update:
     bytes: int
     complete: bool = True
     seen: str = ""
+    on_cpu: bool = False
 
     def after(self, point: Point) -> Point | None:
         """What it makes of ``point``; None if it doesn't follow that."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from elasticd.train.protocol.trainer import Figures, TrainerProtocol
 from elasticd.types import JobId, Point, Tag, WorkPhase
 
 from .calls import Calls
-from .chips import drifted
+from .chips import ON_CPU, drifted
 from .process import SOCKET_SECONDS, Process
 from .proving import Outside
 from .questions import Answer, Answered
@@ -101,10 +101,16 @@ class Trainer(Process):
         self.doubts[:] = brought.doubts
         self.fresh = True
 
-    def updates(self, times: int = 1) -> None:
-        """It applies so many updates to its state."""
-        for _ in range(times):
-            self.drift = drifted(self.drift, self.chip)
+    def updates(self, step: int, *, on_cpu: bool) -> None:
+        """It applies the update that leads to ``step``."""
+        chips, before = self.cluster.setup.chips, self.drift
+        self.drift = drifted(before, ON_CPU if on_cpu and chips.cpu else self.chip)
+        self.cluster.checkers.places.updates(self, step, before, on_cpu=on_cpu)
+
+    def replays(self, updates: Iterable[Update]) -> None:
+        """It applies others' updates to its state."""
+        for update in updates:
+            self.updates(update.step, on_cpu=update.on_cpu)
 
     # --- the protocol's driver --------------------------------------------------------------------
 

@@ -262,7 +262,7 @@ class Training:
             self.trainer.takes(brought)
             self.calls.seen, self._set_up = brought.seen, brought.set_up
         else:
-            self.trainer.updates(len(brought.updates))
+            self.trainer.replays(brought.updates)
             self.calls.seen, self._set_up = brought.updates[-1].seen, True
         self._newest = None
         self.trainer.outside.took()
@@ -396,11 +396,11 @@ class Training:
         assert world is not None
         yield self._takes("updates", 0.001, 0.006)
         missed, self._missed = self._missed, None
-        generation = world.generation if missed is None else missed.generation
+        generation, on_cpu = (made := missed or world).generation, made.on_cpu
         stamp = next_stamp(before.stamp, generation, number)
         point = Point(before.lineage, number, stamp) if missed is None else world.point
         self._computed, self._attached = set(), True
-        self.trainer.updates()
+        self.trainer.updates(number, on_cpu=on_cpu)
         self.trainer.outside.reduced(took=missed is not None)
         if missed is None:
             self.trainer.timed(number, idle=not world.share(number))
@@ -408,7 +408,7 @@ class Training:
             size = LEAST_LOG_BYTES // self.cluster.setup.log_limit
             done = not self.cluster.shapes[self.trainer.job].calls
             seen = self.calls.seen
-            update = Update(before.stamp, generation, number, stamp, size, done, seen)
+            update = Update(before.stamp, generation, number, stamp, size, done, seen, on_cpu)
             self._newest = None if done or not protocol.keeps_updates else update
             protocol.end_update(point, update if protocol.keeps_updates else None)
         try:

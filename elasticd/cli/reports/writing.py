@@ -84,6 +84,7 @@ def _state(facts: JobFacts) -> tuple[Block, ...]:
         ("lost steps", None if plain else whole(job, "lost_steps")),
         ("exact", None if exact is None else "yes" if exact else "no"),
         ("why not exact", words(job, "exact_reason") or None),
+        ("updates", "on the CPU: GPUs differ" if job.get("updates_on_cpu") is True else None),
         ("digest", words(job, "digest", 200) or None),
         ("step of the digest", whole(job, "digest_step")),
         ("submitted by", words(job, "submitted_by", 200) or None),

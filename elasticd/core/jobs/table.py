@@ -25,7 +25,8 @@ TOLD_AT_ONCE = 64
 """Of the ended jobs that a node lacks; it is told of more when it has taken these in."""
 ACCOUNT = (
     "generation", "loss", "values", "recoveries", "lost_steps", "exact", "exact_reason",
-    "bytes_per_step", "fast_bytes_per_step", "digest", "digest_step", "quarantined", "restarts",
+    "updates_on_cpu", "bytes_per_step", "fast_bytes_per_step", "digest", "digest_step",
+    "quarantined", "restarts",
 )  # fmt: skip
 """Of a summary: what is kept of a job that ended."""
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}

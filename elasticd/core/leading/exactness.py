@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from elasticd.core.context import Context
+from elasticd.core.leading.oncpu import BACK, OnCpu
 from elasticd.core.leading.proofs import Proofs
 from elasticd.core.words.records import ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
@@ -22,7 +23,7 @@ Between = tuple[tuple[NodeId, str], tuple[NodeId, str]]
 _GRADIENTS = "gradients differ between"
 _UPDATES = "updates differ between"
 _LAYOUTS = "state leaves differ between"
-_PROBED = (NO_REPEAT, _GRADIENTS, _UPDATES, _LAYOUTS)
+_PROBED = (NO_REPEAT, _GRADIENTS, _UPDATES, _LAYOUTS, BACK)
 _POSITIONS = 16
 _UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
@@ -47,6 +48,7 @@ class Exactness:
     """Members were seen to compute different bits, after it was lost for something else."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
+    on_cpu: OnCpu = field(default_factory=OnCpu)
     proofs: Proofs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,31 +97,64 @@ class Exactness:
         self.lose(f"{_GRADIENTS if what == 'gradients' else _UPDATES} {named}")
         self.parted = True
 
+    def keeps_apart(self, late: Sequence[NodeId], others: Sequence[NodeId]) -> None:
+        """Updates were to be made on the CPU, which the builds of some members can't: all make them
+        elsewhere."""
+        named = " and ".join(text for text in (", ".join(late), ", ".join(others)) if text)
+        self.lose(
+            f"{_UPDATES} {named}: they were made on the CPU, which the older version of elasticd on"
+            f" {', '.join(late)} doesn't do"
+        )
+        self.parted = True
+
     def adopt(self, world: World) -> None:
         """What an earlier leader knew, if its job's record doesn't tell."""
         if not world.exact:
             self.lost = self.lost or _UNTOLD
+
+    def heard(self, world: World, ours: World | None) -> None:
+        """A member tells of this world, which an earlier leader may have made; ``ours`` is the one
+        that we lead."""
+        if why := self.on_cpu.enter(world, ours):
+            self.lose(why)
 
     def judge_anew(self) -> None:
         """Processes are fresh, or what was told may have been lost."""
         self.judged.clear()
         self.proofs.judge_anew()
 
-    def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
-        """Tell the members whether their probes agree, before the first step of fresh processes."""
+    def _fresh(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> Probes:
+        """The probes of those who were not told a verdict yet; none before all have told theirs."""
         fresh: Probes = []
         for node in world.members:
             status = statuses.get(node)
             if status is None or status.trainer is None or status.world is None:
-                return
+                return []
             if status.trainer.judged or node in self.judged:
                 continue
             if status.trainer.probe is None or status.world.generation != world.generation:
-                return
+                return []
             fresh.append((node, status.trainer.probe))
+        return fresh
+
+    def moves(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> str:
+        """Why updates are to be made on the CPU from the first one on, though ``world`` makes them
+        elsewhere; empty if they aren't. Once one is made, or may have been, that is settled."""
+        if self.fast or self.lost or world.on_cpu or world.step > 0:
+            return ""
+        fresh = self._fresh(world, statuses)
+        why = agree_on_cpu(fresh) if len(fresh) == len(world.members) else ""
+        if why:
+            self.on_cpu.choose(world.lineage)
+            self.ctx.emit("updates_on_cpu", why, self.job, world.generation.counter)
+        return why
+
+    def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
+        """Tell the members whether their probes agree, before the first step of fresh processes."""
+        fresh = self._fresh(world, statuses)
         if not fresh:
             return
-        same, reason = (False, FAST) if self.fast else verdict(fresh)
+        same, reason = (False, FAST) if self.fast else verdict(fresh, on_cpu=world.on_cpu)
         if not same:
             self.lose(reason)
             self.parted = self.parted or any(word in reason for word in _PROBED)
@@ -142,20 +177,38 @@ class Exactness:
             )
 
 
-def verdict(probes: Probes) -> tuple[bool, str]:
-    """Whether fresh members compute the same bits, and what differs.
+def agree_on_cpu(probes: Probes) -> str:
+    """Why updates are to be made on the CPU: all else is the same on all nodes, and they are if
+    CPUs make them; empty if that isn't so, or not known of each."""
+    same, reason = verdict(probes)
+    if same or not reason.startswith(_UPDATES) or len({probe.state for _, probe in probes}) > 1:
+        return ""
+    if not all(probe.cpu_update for _, probe in probes) or not verdict(probes, on_cpu=True)[0]:
+        return ""
+    return f"{reason}, and have the same bits on the CPU of every node: they are made there"
+
+
+def verdict(probes: Probes, *, on_cpu: bool = False) -> tuple[bool, str]:
+    """Whether fresh members compute the same bits, and what differs. ``on_cpu``: of updates those
+    count that were made on the CPU.
 
     Newcomers were prepared one by one, and only what was computed from one state can be compared.
     """
     for node, probe in probes:
         if not probe.repeats:
             return False, f"on {node} {NO_REPEAT}"
+        if on_cpu and not probe.cpu_update:
+            return False, f"{_UPDATES} {node}, which makes none on the CPU, and the others"
     firsts: dict[str, tuple[NodeId, ProbeDigests]] = {}
     for node, probe in probes:
         first_node, first = firsts.setdefault(probe.state, (node, probe))
         for mine, theirs, differ in (
             (probe.gradient, first.gradient, _GRADIENTS),
-            (probe.update, first.update, _UPDATES),
+            (
+                probe.cpu_update if on_cpu else probe.update,
+                first.cpu_update if on_cpu else first.update,
+                _UPDATES,
+            ),
             (probe.layout, first.layout, _LAYOUTS),
         ):
             if mine != theirs:

@@ -47,6 +47,7 @@ from elasticd.core.words.worlds import (
     ToLeader,
 )
 from elasticd.recovery.fitness import merged
+from elasticd.recovery.lineages import decided
 from elasticd.recovery.relief import Cut
 from elasticd.types import NodeId
 
@@ -120,13 +121,14 @@ class Driver:
         return replace(record, relief=level, relief_turn=turn)
 
     def historied(self, record: JobRecord) -> JobRecord:
-        """The record with how far histories went, which were left, why the job isn't exact, and
-        which nodes it goes on without."""
-        past, inexact = self.office.histories, record.inexact or self.office.exactness.lost
+        """The record with how far histories went, which were left, why the job isn't exact, where
+        its updates are made, and which nodes it goes on without."""
+        past, exactness = self.office.histories, self.office.exactness
         fitness = self.office.fitness
         return replace(
-            record, left=past.left, ran=past.ran, inexact=inexact,
+            record, left=past.left, ran=past.ran, inexact=record.inexact or exactness.lost,
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
+            on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
         )  # fmt: skip
 
     def recall(self, record: JobRecord) -> None:

@@ -89,6 +89,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         walks=len(held) > 1 and all(each.walks for each in held),
         chains=len(held) > 1 and all(each.chains for each in held),
         stores=last is not None and last.generation <= office.trust.apart,
+        on_cpu=office.exactness.on_cpu.holds_for(start) and all(each.on_cpu for each in held),
     )
 
 

@@ -20,6 +20,7 @@ from elasticd.core.leading.fitness import Fitness
 from elasticd.core.leading.growth import Growth
 from elasticd.core.leading.halting import Halting
 from elasticd.core.leading.histories import Histories
+from elasticd.core.leading.oncpu import OnCpu
 from elasticd.core.leading.patience import Patience
 from elasticd.core.leading.relief import Relief
 from elasticd.core.leading.roster import HOLDING, LEFT, Roster
@@ -186,12 +187,15 @@ class Office:
         """How a member is; what it began before it was tried again says nothing any more."""
         if status.tried < self.fitness.turn_of(node) and node not in self.fitness.left_out:
             status = status.of_now()
+        if status.world is not None:
+            self.exactness.heard(status.world, self.world)
         self.roster.hear(node, status)
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more: other nodes know of histories, and operators of nodes that are
         to be tried again, and of memory that there is again."""
         self.histories.recall(record.left, record.ran)
+        self.exactness.on_cpu.recall(record.on_cpu, self.world)
         self.relief.recall(*relief_of(record))
         self.fitness.recall(record)
         for node, status in list(self.statuses.items()):
@@ -244,6 +248,7 @@ class Office:
     def begin(self, world: World) -> None:
         """This world is to form."""
         self.course.begin(world)
+        self.exactness.on_cpu.enter(world)
         self.exactness.judge_anew()
         self.balance.speeds.restart()
         self.growth.enter(world)
@@ -259,4 +264,5 @@ class Office:
 
 def _exactness(ctx: Context, record: JobRecord, spec: JobSpec) -> Exactness:
     fast, required = spec.world.reduction != "exact", spec.world.require_exact
-    return Exactness(ctx, record.id, fast, required, record.inexact)
+    on_cpu = OnCpu.of(record.on_cpu)
+    return Exactness(ctx, record.id, fast, required, record.inexact, on_cpu=on_cpu)

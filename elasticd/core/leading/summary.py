@@ -74,6 +74,7 @@ def fields(office: Office, state: str, why: str) -> dict[str, Any]:
         "lost_steps": office.account.lost_steps,
         "exact": not office.exactness.reason,
         "exact_reason": office.exactness.reason or None,
+        "updates_on_cpu": office.exactness.on_cpu.anywhere if world is None else world.on_cpu,
         "bytes_per_step": _most(office, "bytes_per_step"),
         "fast_bytes_per_step": _most(office, "fast_bytes_per_step"),
         "digest": stored.digest if stored is not None else None,

@@ -121,6 +121,7 @@ class Answers:
             proves=warm is not None and warm.proves,
             walks=warm is not None and warm.walks,
             chains=warm is not None and warm.chains,
+            on_cpu=True,
         )
 
     # --- states for a trainer in no world ---------------------------------------------------------

@@ -122,6 +122,9 @@ class JobRecord:
     """The account that has submitted it; empty: that is not known."""
     submitted_on: NodeId = added(NodeId(""))  # noqa: RUF009  the same
     """The node that it was given to, whose account that is."""
+    on_cpu: lineages.MadeOnCpu = added(())  # noqa: RUF009  the same
+    """Of lineages for which that was ever decided, since which world, and whether their updates are
+    made on the CPU."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -167,6 +170,7 @@ class JobRecord:
             "recipe": max(self.recipe, other.recipe),
             "submitter": by,
             "submitted_on": on,
+            "on_cpu": lineages.decided(self.on_cpu, other.on_cpu),
         }
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
@@ -198,7 +202,7 @@ def relief_of(record: JobRecord) -> tuple[int, int]:
 
 _JOINED = (
     "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
-    "forgotten", "passed", "recipe", "submitter", "submitted_on", "unknown",
+    "forgotten", "passed", "recipe", "submitter", "submitted_on", "on_cpu", "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 
@@ -331,6 +335,9 @@ class World:
     stores: bool = False
     """The state from which it starts is to be stored, whatever its step: all have taken it from one
     of them, and none since is the same on all."""
+    on_cpu: bool = False
+    """Its updates are made on the CPU of each member, since GPUs of several kinds would make other
+    bits of them."""
 
     @property
     def shards(self) -> int:
@@ -405,6 +412,9 @@ class ProbeDigests:
     update: str
     layout: str
     state: str
+    cpu_update: str = ""
+    """The same update, made on the CPU; empty: it can't be made there, or an older build doesn't
+    say."""
 
 
 @dataclass(frozen=True, slots=True)

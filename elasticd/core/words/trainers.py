@@ -233,10 +233,14 @@ class TrainerProbed:
     layout: str
     state: str
     generation: Tag | None = None
+    cpu_update: str = ""
+    """As in :class:`ProbeDigests`."""
 
     def result(self) -> ProbeDigests:
         """What of it is compared with other members' probes."""
-        return ProbeDigests(self.repeats, self.gradient, self.update, self.layout, self.state)
+        return ProbeDigests(
+            self.repeats, self.gradient, self.update, self.layout, self.state, self.cpu_update
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,6 +556,8 @@ class GiveWorld:
     takes is shown."""
     addresses: tuple[str, ...] = ()
     """Of a plain job: where each rank's script is to listen for the rank before it."""
+    on_cpu: bool = False
+    """Updates are made on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)

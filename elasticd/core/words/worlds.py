@@ -124,6 +124,8 @@ class Holding:
     """It can make exact sums along the ring."""
     chains: bool = False
     """It can make fast sums along the ring."""
+    on_cpu: bool = False
+    """It has its trainer make updates on the CPU where a world says so. An older build doesn't."""
 
 
 @dataclass(frozen=True, slots=True)

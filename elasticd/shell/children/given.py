@@ -44,6 +44,7 @@ def to_trainer(world: World, rank: int, spec: JobSpec, checkpoints: Path) -> Giv
         newcomers=_newcomers(world),
         walks=world.walks,
         addresses=_addresses(world) if spec.plain is not None else (),
+        on_cpu=world.on_cpu,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.core.words import trainers as w
+from elasticd.core.words.rewording import reworded
 from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
@@ -260,9 +261,7 @@ class DaemonSeat:
             protocol.held.disown()
 
     def agree(self, result: ProbeResult) -> None:
-        told = w.TrainerProbed(
-            result.repeats, result.gradient, result.update, result.layout, result.state
-        )
+        told = reworded(w.TrainerProbed, result)
         with self.driver.waiting():
             with self.driver.turn() as protocol:
                 protocol.probe(told)

@@ -74,6 +74,8 @@ class Update:
     body: Body | None = None
     ranks: Mapping[int, mx.array] = field(default_factory=dict)
     """What was known, in that step, of each rank's own things."""
+    on_cpu: bool = False
+    """It is made on the CPU, wherever else updates are made."""
 
     @classmethod
     def of(
@@ -158,6 +160,7 @@ class Update:
             "order": list(_flat(self.gradient)),
             "replaced": self.reduced is not self.gradient,
             "body": body and [_row(body.before), _row(body.after), body.tracked_plain],
+            "on_cpu": self.on_cpu,
         }
 
     @classmethod
@@ -190,6 +193,7 @@ class Update:
             _tree(_below(tensors, _REDUCED), order) if row["replaced"] else gradient,
             body,
             {int(place): array for place, array in _below(tensors, _RANKS).items()},
+            bool(row.get("on_cpu", False)),  # an older build doesn't say
         )
 
 

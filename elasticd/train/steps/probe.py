@@ -10,7 +10,7 @@ from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import same_bits
 from elasticd.train.steps.layout import Layout, Vector, vector_digest
 from elasticd.train.steps.seat import ProbeResult
-from elasticd.train.steps.trial import trial_update
+from elasticd.train.steps.trial import cpu_trial, trial_update
 
 RUNS = 2
 
@@ -39,14 +39,17 @@ class GrainProbe:
     def conclude(
         self, layout: Layout, state: TrainingState, stamp: str, gradients: Any, seed: int
     ) -> None:
-        """Compare the runs, and try one update with ``gradients``, which is undone."""
+        """Compare the runs, and try one update with ``gradients``, which is undone; where it is
+        made on a GPU, another one on the CPU."""
         first, second = self.runs
         repeats = all(same_bits(a, b) for a, b in zip(first, second, strict=True))
+        update = trial_update(state, gradients, seed)
         self.result = ProbeResult(
             repeats,
             vector_digest(second),
-            trial_update(state, gradients, seed),
+            update,
             layout.digest(),
             stamp,
+            update and cpu_trial(state, gradients, seed, update),
         )
         self.runs.clear()

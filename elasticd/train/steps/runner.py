@@ -218,7 +218,7 @@ class StepRunner:
         self._skips = skips(self.seat, self.step, loss, weight)
         self.seat.begin_update()
         self._standing.ranks.believe(told)
-        reduced = layout.mean(total, self._grains.count)
+        reduced = layout.mean(total, self._grains.count, on_cpu=world.on_cpu)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
         return reduced
@@ -240,17 +240,17 @@ class StepRunner:
         else:
             self.state.attach(optimizer)
         missed, self._missed = self._missed, None
-        update, touched = None, None
+        update, touched, on_cpu = None, None, (missed or world).on_cpu
         if self.seat.keeps_updates():
             generation = world.generation if missed is None else missed.generation
             made = Update.of(before, generation, self._skips, reduced, gradients, clip_norm)
-            update = made and replace(made, ranks=self._standing.ranks.told)
+            update = made and replace(made, ranks=self._standing.ranks.told, on_cpu=on_cpu)
             touched = self._standing.touched()
         self._standing.snapshot = None
         started = time.monotonic()
         randomness.seed_update(self.seed, self.step)
         if not self._skips:
-            self._entrance.update(reduced.state, gradients, clip_norm)
+            self._entrance.update(reduced.state, gradients, clip_norm, on_cpu=on_cpu)
             self._update_times.took(time.monotonic() - started)
         if missed is not None:
             self._standing.point = world.point

@@ -57,6 +57,8 @@ class ProbeResult:
     update: str
     layout: str
     state: str
+    cpu_update: str = ""
+    """Of the same update, made on the CPU; empty: it can't be made there."""
 
 
 class Seat(Protocol):

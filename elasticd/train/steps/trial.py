@@ -18,7 +18,7 @@ from elasticd.train.states.attributes import alike, remembered
 from elasticd.train.states.holders import MOST_LEAVES, is_plain, optimizers_of
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import arrays, take_apart
-from elasticd.train.steps import randomness
+from elasticd.train.steps import randomness, streams
 
 
 def trial_update(state: TrainingState, gradients: Any, seed: int) -> str:
@@ -34,6 +34,20 @@ def trial_update(state: TrainingState, gradients: Any, seed: int) -> str:
     if found.changed:
         _refuse_unlike(found.changed, _try(state, gradients, seed).changed)
     return found.digest
+
+
+def cpu_trial(state: TrainingState, gradients: Any, seed: int, usual: str) -> str:
+    """The digest of the same update, made on the CPU; ``usual`` is that of the usual one. Empty: it
+    can't be made there, as with an optimizer that has kernels of its own for the GPU."""
+    if not streams.HERE.apart:
+        return usual
+    restore = state.copy()
+    try:
+        with streams.HERE.cpu():
+            return _try(state, gradients, seed).digest
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, MemoryError, UsageError):
+        restore()
+        return ""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ No batch statistics, no random numbers: its loss does not depend on how the batc
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from common import CLASSES, HIDDEN, INPUTS, SAMPLES, Ledger, Samples, counts  # 
 from mlx.utils import tree_map
 
 import elasticd
+from elasticd.train.steps import streams
 from elasticd.train.steps.data import stack
 
 parser = argparse.ArgumentParser()
@@ -25,7 +28,7 @@ parser.add_argument("--pace-seconds", type=float, default=0.002)
 parser.add_argument(
     "--trouble",
     default="",
-    help="poison | killed | killed-here | stuck | nan | nan-once | drift | flip | chip",
+    help="poison | killed | killed-here | stuck | nan | nan-once | drift | flip | chip | gpu",
 )
 parser.add_argument("--at", type=int, default=20)
 parser.add_argument("--folder", type=Path, help="where processes tell one another what was done")
@@ -33,6 +36,7 @@ parser.add_argument("--sample-bytes", type=int, default=0, help="taken for each 
 parser.add_argument("--node", default="", help="where hardware kills, or computes otherwise")
 parser.add_argument("--compile-seconds", type=float, default=0.0, help="of a process's first grain")
 options = parser.parse_args()
+two: Any = None
 
 
 def once() -> bool:
@@ -51,13 +55,27 @@ def flipped(array: mx.array) -> mx.array:
     return bits.view(array.dtype).reshape(array.shape)
 
 
+class TwoStreams(streams.Streams):
+    """As if what is not made on the CPU were made on a GPU."""
+
+    apart, is_cpu = True, False
+
+    @contextlib.contextmanager
+    def cpu(self) -> Iterator[None]:
+        self.is_cpu = True
+        try:
+            yield
+        finally:
+            self.is_cpu = False
+
+
 class OfChip(optim.AdamW):
-    """Where that is another chip an update's last bit is another one."""
+    """Where that is another chip an update's last bit is another one; or if its GPU makes it."""
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: Any) -> mx.array:
         updated = super().apply_single(gradient, parameter, state)
-        other = options.trouble == "chip" and options.node in Path.cwd().parts
-        return flipped(updated) if other else updated
+        odd = options.trouble == "chip" or (options.trouble == "gpu" and not two.is_cpu)
+        return flipped(updated) if odd and options.node in Path.cwd().parts else updated
 
 
 class Net(nn.Module):
@@ -111,6 +129,8 @@ def collate(samples: list[Any]) -> Any:
     return batch
 
 
+if options.trouble == "gpu":
+    streams.HERE = two = TwoStreams()
 model, data = Net(), Data(options.pace_seconds)
 rate = optim.cosine_decay(1e-2, 40)  # so that a step too many or too few shows
 run = elasticd.Run(model=model, data=data, optimizer=OfChip(rate), collate=collate)

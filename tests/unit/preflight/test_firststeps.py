@@ -43,6 +43,18 @@ def test_where_the_job_wants_exact_bits_others_fail(odd: dict[str, Any]) -> None
     assert found.verdict == "fail" and "require_exact" in found.value and found.cure
 
 
+def test_updates_that_agree_on_the_cpu_are_made_there() -> None:
+    seen = [replace(GOOD, node=node, cpu_update="c") for node in (B, C)]
+    odd = replace(GOOD, update="x", cpu_update="c")
+    for exact in (False, True):
+        found, *others = judged_steps([odd, *seen], exact=exact)
+        assert found.verdict == "warn" and "all nodes make them there" in found.value
+        assert {other.verdict for other in others} == {"pass"}
+    for other in (replace(odd, cpu_update="d"), replace(odd, cpu_update="")):
+        found = next(judged_steps([other, *seen], exact=True))
+        assert found.verdict == "fail" and "require_exact" in found.value
+
+
 def test_one_that_does_not_repeat_is_no_measure_for_others() -> None:
     odd = [replace(GOOD, node=n, repeats=False, gradient="x") for n in (B, C)]
     first, *others = judged_steps([GOOD, *odd], exact=False)
@@ -53,6 +65,7 @@ def test_a_process_that_ends_otherwise_does_not_repeat() -> None:
     assert of_runs([GOOD, GOOD]) == GOOD
     assert not of_runs([GOOD, replace(GOOD, gradient="x")]).repeats
     assert not of_runs([GOOD, replace(GOOD, update="x")]).repeats
+    assert not of_runs([GOOD, replace(GOOD, cpu_update="x")]).repeats
     assert not of_runs([GOOD, replace(GOOD, repeats=False)]).repeats
     elsewhere = replace(GOOD, weights="x", gradient="x", update="x")
     assert of_runs([GOOD, elsewhere]) == GOOD, "it began with other weights"

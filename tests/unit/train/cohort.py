@@ -72,11 +72,10 @@ class Cohort:
     def __init__(self, job: JobSpec, script: Callable[[Seat], Any], dice: random.Random) -> None:
         self.job, self.script, self.draw = job, script, dice.randrange
         self.changed = threading.Condition()
-        self.generation = 0
+        self.generation = self.committed = 0
         self.members: list[Seat] = []
         self.results: dict[str, Result] = {}
         self.deposits: dict[Any, dict[str, Any]] = {}
-        self.committed = 0
         self.asked: dict[str, int] = {}
         """After which step ranks of this world want to stop."""
         self.last = -1
@@ -85,7 +84,7 @@ class Cohort:
         """A rank dies before the update of this step, when the first of the others has made it."""
         self.dies_after: dict[str, int] = {}
         """A rank dies in the body of this step, where its script looks here."""
-        self.respawn = False
+        self.respawn = self.on_cpu = False
         self.respawns = 0
         """How many of those that die, besides, have a successor."""
         self.delivers = False
@@ -202,6 +201,7 @@ class Cohort:
                 writes=Writes(2, 1, 1),
                 last=self.last,
                 newcomers=Newcomers(unproven, stays.index(True) if unproven else -1),
+                on_cpu=self.on_cpu,
             )
         self.changed.notify_all()
 

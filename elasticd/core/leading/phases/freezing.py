@@ -21,6 +21,7 @@ from elasticd.core.leading.council import (
     decide,
 )
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.oncpu import unable
 from elasticd.core.leading.phases import differing
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, ToForming, ToWaiting
 from elasticd.core.leading.phases.unfit import leave_out
@@ -91,6 +92,12 @@ class Freezing:
         self.office.growth.compare(council.at.holdings)
         for told in found.told:
             self._tell(told)
+        if isinstance(found, Plan) and seating is not None:
+            late, others = self._unable(found, seating)
+            if late and others and self.office.exactness.required:
+                return self._do_without(late)
+            if late:
+                self.office.exactness.keeps_apart(late, others)
         if self.office.exactness.forbids:
             return Outcome("failed", self.office.exactness.forbids)
         match found:
@@ -114,6 +121,26 @@ class Freezing:
                 return Outcome("failed", reason)
             case _:
                 assert_never(found)
+
+    def _unable(self, plan: Plan, seating: making.Seating) -> tuple[list[NodeId], list[NodeId]]:
+        """Members whose build can't make updates where the next world makes them, and the others;
+        none where any can."""
+        members = seating.resume.members
+        if not self.office.exactness.on_cpu.holds_for(plan.start):
+            return [], [*members]
+        late = unable(members, plan.holdings)
+        return late, [node for node in members if node not in late]
+
+    def _do_without(self, late: Sequence[NodeId]) -> ToForming | ToWaiting | differing.Left | None:
+        """The job requires that all have the same bits."""
+        for node in late:
+            reason = (
+                "this job's updates are made on the CPU, which its version of elasticd doesn't do:"
+                f" upgrade it, and say 'elasticctl retry {self.office.job}'"
+            )
+            if (end := leave_out(self.office, node, reason)) is not None:
+                return end
+        return self.go_on()
 
     def _trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
         office = self.office

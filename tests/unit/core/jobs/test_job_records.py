@@ -40,8 +40,9 @@ records = st.builds(
     account=st.sampled_from([{}, {"loss": 1.0}, {"loss": 2.0}]),
     left=st.sampled_from([(), (("a", 1),), (("a", 2), ("b", 1))]),
     ran=st.sampled_from([(), (("a", Tag(1, NodeId("n"), "x")),)]),
+    on_cpu=st.sampled_from([(), (("a", Tag(1, NodeId("n"), "x"), True),)]),
 )
-APART = {"id", "number", "spec", "archive", "left", "ran"}
+APART = {"id", "number", "spec", "archive", "left", "ran", "on_cpu"}
 """Fields that are the same everywhere, or merge by themselves."""
 
 
