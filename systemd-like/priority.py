@@ -20,8 +20,9 @@ from pathlib import Path
 
 BEHIND_DAEMONS = 5
 """Ranks, spares and pages of the dashboard: about a third of a daemon's weight."""
-BEHIND_RANKS = 10
-"""Measurements and trials."""
+BEHIND_RANKS = 7
+"""Measurements and trials: two thirds of a rank's weight. With much less they come to no end on a
+busy machine."""
 BEHIND_STEPS = 5
 """Within a rank: who writes its checkpoints."""
 

@@ -44,8 +44,6 @@ class Exactness:
     """Why; the node writes it into the job's record."""
     samples: dict[int, tuple[NodeId, str]] = field(default_factory=dict)
     """Per position of the data who told first what is there; of the newest positions only."""
-    parted: bool = False
-    """Members were seen to compute different bits, after it was lost for something else."""
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
     on_cpu: OnCpu = field(default_factory=OnCpu)
@@ -69,7 +67,7 @@ class Exactness:
     def apart(self) -> bool:
         """Whether members compute different bits, as their probes or their chips say: then states
         may differ though nobody computes wrongly."""
-        return self.parted or any(word in self.lost for word in _PROBED)
+        return _tells_of_bits(self.lost)
 
     @property
     def reason(self) -> str:
@@ -84,8 +82,11 @@ class Exactness:
         return refusal(self.reason)
 
     def lose(self, why: str) -> None:
-        """Sums are rounded in another way from now on, or states differ and nobody knows why."""
+        """Sums are rounded in another way from now on, or states differ and nobody knows why. That
+        members compute different bits is kept also if it was lost for something else."""
         if self.lost:
+            if _tells_of_bits(why) and not self.apart:
+                self.lost = f"{self.lost}; {why}"
             return
         self.lost = why
         if not self.fast:
@@ -95,7 +96,6 @@ class Exactness:
         """Members compute different bits, and that is their chips' doing."""
         named = " and ".join(f"{node} ({chip})" for node, chip in between)
         self.lose(f"{_GRADIENTS if what == 'gradients' else _UPDATES} {named}")
-        self.parted = True
 
     def keeps_apart(self, late: Sequence[NodeId], others: Sequence[NodeId]) -> None:
         """Updates were to be made on the CPU, which the builds of some members can't: all make them
@@ -105,7 +105,6 @@ class Exactness:
             f"{_UPDATES} {named}: they were made on the CPU, which the older version of elasticd on"
             f" {', '.join(late)} doesn't do"
         )
-        self.parted = True
 
     def adopt(self, world: World) -> None:
         """What an earlier leader knew, if its job's record doesn't tell."""
@@ -157,7 +156,6 @@ class Exactness:
         same, reason = (False, FAST) if self.fast else verdict(fresh, on_cpu=world.on_cpu)
         if not same:
             self.lose(reason)
-            self.parted = self.parted or any(word in reason for word in _PROBED)
         if self.forbids:
             return
         for node, _ in fresh:
@@ -175,6 +173,10 @@ class Exactness:
                 f"the sample at position {told.position} of the data (step {told.step}){name} is "
                 f"another on {node} than on {first}: data= must give every node the same samples"
             )
+
+
+def _tells_of_bits(why: str) -> bool:
+    return any(word in why for word in _PROBED)
 
 
 def agree_on_cpu(probes: Probes) -> str:

@@ -126,7 +126,7 @@ class Driver:
         past, exactness = self.office.histories, self.office.exactness
         fitness = self.office.fitness
         return replace(
-            record, left=past.left, ran=past.ran, inexact=record.inexact or exactness.lost,
+            record, left=past.left, ran=past.ran, inexact=max(record.inexact, exactness.lost),
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
             on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
         )  # fmt: skip

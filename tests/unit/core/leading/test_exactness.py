@@ -92,6 +92,21 @@ def test_the_next_leader_knows_it_from_the_record() -> None:
     assert bench.told("exact_lost") == []
 
 
+def test_that_members_compute_other_bits_the_next_leader_knows_whatever_cost_it_before() -> None:
+    """Else that one blames a member for what its chip does."""
+    bench = Bench()
+    bench.adopt()
+    bench.office.exactness.lose("memory was short")
+    bench.office.exactness.part("updates", ((A, "M1"), (B, "M3")))
+    bench.office.exactness.part("gradients", ((A, "M1"), (B, "M3")))
+    assert [event.reason for event in bench.told("exact_lost")] == ["memory was short"]
+    record = bench.driver.historied(bench.record)
+    why = "memory was short; updates differ between a (M1) and b (M3)"
+    assert record.inexact == why
+    later = Bench(inexact=record.inexact)
+    assert later.office.exactness.apart and later.driver.summary()["exact_reason"] == why
+
+
 def test_a_world_of_an_older_leader_may_only_say_that_it_is_lost() -> None:
     bench = Bench()
     bench.office.take(replace(world_of(A, B), exact=False))
