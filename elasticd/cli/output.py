@@ -264,10 +264,13 @@ def _of_steps(job: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("generation", job.get("generation")),
         ("recoveries", f"{job.get('recoveries')}, {counted(job.get('lost_steps'), 'step')} lost"),
         ("exact", _exact(job)),
-        ("updates", "on the CPU: GPUs differ" if job.get("updates_on_cpu") else None),
         ("bytes/step", _traffic(job)),
         ("digest", f"{digest} (step {job.get('digest_step')})" if digest else None),
     ]
+
+
+ON_CPU = "on the CPU: GPUs differ"
+"""Where updates are made, in a job's facts; nothing is said of the usual place."""
 
 
 def print_job(job: Mapping[str, Any]) -> None:
@@ -278,6 +281,8 @@ def print_job(job: Mapping[str, Any]) -> None:
         ("reason", job.get("reason")),
         *(_of_script(job) if is_plain(job) else _of_steps(job)),
     ]
+    if job.get("updates_on_cpu") is True:
+        facts.append(("updates", ON_CPU))
     if values := shown_values(job):
         facts.append(("values", values))
     if by := job.get("submitted_by"):

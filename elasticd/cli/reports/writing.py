@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elasticd.cli import plainjobs
-from elasticd.cli.output import shown_bytes
+from elasticd.cli.output import ON_CPU, shown_bytes
 from elasticd.cli.performance import told_parts
 from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.reports.chronicle import Chronicle, StretchKind
@@ -84,7 +84,7 @@ def _state(facts: JobFacts) -> tuple[Block, ...]:
         ("lost steps", None if plain else whole(job, "lost_steps")),
         ("exact", None if exact is None else "yes" if exact else "no"),
         ("why not exact", words(job, "exact_reason") or None),
-        ("updates", "on the CPU: GPUs differ" if job.get("updates_on_cpu") is True else None),
+        ("updates", ON_CPU if job.get("updates_on_cpu") is True else None),
         ("digest", words(job, "digest", 200) or None),
         ("step of the digest", whole(job, "digest_step")),
         ("submitted by", words(job, "submitted_by", 200) or None),
