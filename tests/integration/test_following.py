@@ -45,8 +45,7 @@ class Follower:
 
     def step(self) -> int:
         """The last of which a rank has printed something."""
-        found = [line.split()[1] for text in by_node(self.told()).values() for line in lines(text)]
-        return max(map(int, found), default=0)
+        return max(map(last, by_node(self.told()).values()), default=0)
 
 
 def by_node(pieces: list[dict[str, Any]]) -> dict[str, str]:
@@ -58,6 +57,17 @@ def by_node(pieces: list[dict[str, Any]]) -> dict[str, str]:
 
 def lines(text: str) -> list[str]:
     return [line for line in text.split("\n")[:-1] if line.startswith("step ")]
+
+
+def last(text: str) -> int:
+    """The last step of which it tells; 0: of none."""
+    return max((int(line.split()[1]) for line in lines(text)), default=0)
+
+
+def on_disk(cluster: Cluster, node: str, job: str) -> str:
+    """What the node's trainers have printed."""
+    files = (cluster.home / node / "logs" / job).glob("*-trainer.log")
+    return "".join(path.read_text() for path in sorted(files))
 
 
 @contextlib.contextmanager
@@ -113,6 +123,14 @@ def test_another_daemon_goes_on_with_what_is_followed(
                 cluster.wait_for("the world without it is told", lambda: without(events, "node-1"))
             with stopped(cluster, "node-2"):  # which tells nothing
                 goes_on("another is stopped")
+            printed = {node: last(on_disk(cluster, node, job)) for node in cluster.nodes}
+
+            def caught_up() -> bool:
+                told = by_node(logs.told())
+                return all(last(told.get(node, "")) >= step for node, step in printed.items())
+
+            # Who follows does not wait, once all is over, for a node that is away.
+            cluster.wait_for("what was printed by stopped ones is told", caught_up)
             cluster.command("cancel", job)
             assert logs.process.wait(WAIT_SECONDS) == 0
             assert events.process.wait(WAIT_SECONDS) == 0
