@@ -136,31 +136,34 @@ class Exactness:
             fresh.append((node, status.trainer.probe))
         return fresh
 
-    def moves(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> str:
+    def _moves(self, world: World, fresh: Probes) -> str:
         """Why updates are to be made on the CPU from the first one on, though ``world`` makes them
         elsewhere; empty if they aren't. Once one is made, or may have been, that is settled."""
         if self.fast or self.lost or world.on_cpu or world.step > 0:
             return ""
-        fresh = self._fresh(world, statuses)
         why = agree_on_cpu(fresh) if len(fresh) == len(world.members) else ""
         if why:
             self.on_cpu.choose(world.lineage)
             self.ctx.emit("updates_on_cpu", why, self.job, world.generation.counter)
         return why
 
-    def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
-        """Tell the members whether their probes agree, before the first step of fresh processes."""
+    def judge(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> str:
+        """Tell the members whether their probes agree, before the first step of fresh processes.
+        Or why ``world`` is left instead, for one that makes updates on the CPU."""
         fresh = self._fresh(world, statuses)
         if not fresh:
-            return
+            return ""
+        if why := self._moves(world, fresh):
+            return why
         same, reason = (False, FAST) if self.fast else verdict(fresh, on_cpu=world.on_cpu)
         if not same:
             self.lose(reason)
         if self.forbids:
-            return
+            return ""
         for node, _ in fresh:
             self.judged.add(node)
             self.ctx.send(node, Verdict(world.job, world.generation, same, reason))
+        return ""
 
     def sampled(self, node: NodeId, told: Sampled) -> None:
         """A member shows a sample: whoever has it in its share must have the same."""

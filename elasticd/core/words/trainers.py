@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 from elasticd.core.words.codec import Words
 from elasticd.core.words.processes import Alive
 from elasticd.core.words.records import Called, ProbeDigests
+from elasticd.core.words.rewording import reworded
 from elasticd.types import (
     JobId,
     Lineage,
@@ -238,9 +239,7 @@ class TrainerProbed:
 
     def result(self) -> ProbeDigests:
         """What of it is compared with other members' probes."""
-        return ProbeDigests(
-            self.repeats, self.gradient, self.update, self.layout, self.state, self.cpu_update
-        )
+        return reworded(ProbeDigests, self)
 
 
 @dataclass(frozen=True, slots=True)

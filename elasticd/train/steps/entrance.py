@@ -238,25 +238,15 @@ class Entrance:
         self._state.put_own(body.before)
         randomness.seed_update(self._standing.seed, update.step)
         if not update.skips:
-            self.update(update.state, update.gradient, update.clip_norm, on_cpu=update.on_cpu)
+            with streams.HERE.at(on_cpu=update.on_cpu):
+                self.update(update.state, update.gradient, update.clip_norm)
         self._state.put_own(body.after)
         self._state.put_tracked(body.tracked_plain, body.tracked)
 
     def update(
-        self,
-        changed: Mapping[str, mx.array],
-        gradients: Any,
-        clip_norm: float | None,
-        *,
-        on_cpu: bool = False,
-    ) -> None:
-        """Change the state in place, by a gradient and by what forward passes changed."""
-        with streams.HERE.at(on_cpu=on_cpu):
-            self._update(changed, gradients, clip_norm)
-
-    def _update(
         self, changed: Mapping[str, mx.array], gradients: Any, clip_norm: float | None
     ) -> None:
+        """Change the state in place, by a gradient and by what forward passes changed."""
         if clip_norm is not None:
             gradients, _ = optim.clip_grad_norm(gradients, clip_norm)  # type: ignore[no-untyped-call]
         if changed:  # of most models nothing: looking for the places takes a while

@@ -32,7 +32,6 @@ from elasticd.errors import StateError, UsageError
 from elasticd.train.states.summed import narrowed, pruned
 from elasticd.train.states.trees import describe
 from elasticd.train.states.updates import Reduced
-from elasticd.train.steps import streams
 from elasticd.train.steps.weighted import GrainLoss
 
 Vector = list[mx.array]
@@ -215,19 +214,14 @@ class Layout:
             start += length
         return pieces
 
-    def mean(self, total: Vector, grains: int, *, on_cpu: bool = False) -> Reduced:
-        """Divide the sum over all ``grains`` of a step by its weight, ``on_cpu`` or wherever MLX
-        computes. Where no sample had any the loss and the metrics are not a number, and the rest
-        is 0.
+    def mean(self, total: Vector, grains: int) -> Reduced:
+        """Divide the sum over all ``grains`` of a step by its weight. Where no sample had any the
+        loss and the metrics are not a number, and the rest is 0.
 
         Raises:
             UsageError: a gradient was there in some grains only; names it.
             StateError: integer state differs between grains; names it.
         """
-        with streams.HERE.at(on_cpu=on_cpu):
-            return self._mean(total, grains)
-
-    def _mean(self, total: Vector, grains: int) -> Reduced:
         header, weight = self.header(total)
         there, changes = self._counts(total)
         divisor = mx.array(weight or 1.0, mx.float32)

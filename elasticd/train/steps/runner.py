@@ -21,7 +21,7 @@ from elasticd.recovery.signatures import of_text
 from elasticd.train.states.stale import name_stale
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.updates import Reduced, Update
-from elasticd.train.steps import randomness
+from elasticd.train.steps import randomness, streams
 from elasticd.train.steps.byrank import ByRank
 from elasticd.train.steps.calling import BEHIND, IN_GRAINS, MainCalls
 from elasticd.train.steps.ending import StopWish
@@ -218,7 +218,8 @@ class StepRunner:
         self._skips = skips(self.seat, self.step, loss, weight)
         self.seat.begin_update()
         self._standing.ranks.believe(told)
-        reduced = layout.mean(total, self._grains.count, on_cpu=world.on_cpu)
+        with streams.HERE.at(on_cpu=world.on_cpu):
+            reduced = layout.mean(total, self._grains.count)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
         return reduced
@@ -250,7 +251,8 @@ class StepRunner:
         started = time.monotonic()
         randomness.seed_update(self.seed, self.step)
         if not self._skips:
-            self._entrance.update(reduced.state, gradients, clip_norm, on_cpu=on_cpu)
+            with streams.HERE.at(on_cpu=on_cpu):
+                self._entrance.update(reduced.state, gradients, clip_norm)
             self._update_times.took(time.monotonic() - started)
         if missed is not None:
             self._standing.point = world.point

@@ -68,9 +68,8 @@ class Whole:
     def look(self) -> Blames | Rest | Outcome | ToFreezing | None:
         """What ends this world, or lets it rest, and does not wait for a step's boundary."""
         office, world = self.office, self.world
-        if why := office.exactness.moves(world, office.statuses):
+        if why := office.exactness.judge(world, office.statuses):
             return ToFreezing(world.members, why)
-        office.exactness.judge(world, office.statuses)
         if office.exactness.forbids:
             return Outcome("failed", office.exactness.forbids)
         if (left := self._leave_unlike()) is not None:
