@@ -14,6 +14,7 @@ from .poison import Poison
 from .releases import LADDER
 from .strikes import (
     AGEING_KINDS,
+    CHIPS,
     KINDS,
     LOADING_KINDS,
     STRANGER_KINDS,
@@ -115,10 +116,10 @@ def _unable(seed: int, nodes: int, jobs: tuple[JobShape, ...]) -> dict[str, Any]
     return {"jobs": (one, *jobs) if before else (*jobs, one), "lost": lost}
 
 
-def _chips(seed: int, nodes: int) -> Chips:
-    """Some clusters have machines of two kinds."""
+def _chips(seed: int, nodes: int, share: float) -> Chips:
+    """A ``share`` of clusters have machines of two kinds."""
     chance = random.Random(f"chips {seed}")
-    if chance.random() >= _UNLIKE:
+    if chance.random() >= share:
         return Chips()
     of_nodes, show = tuple(chance.choice((0, 0, 1)) for _ in range(nodes)), chance.random() < 0.6
     return Chips(of_nodes, show, random.Random(f"cpu {seed}").random() < 0.5)
@@ -190,8 +191,11 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
     With ``kinds`` only those, none of messages, and nodes without a past; with ``nodes`` so many.
+    ``chips`` among the kinds is no fault: all clusters have machines of two kinds.
     """
     chance, given = random.Random(f"setup {seed}"), kinds is not None
+    unlike = _UNLIKE if kinds is None else float(CHIPS in kinds)
+    kinds = kinds and tuple(kind for kind in kinds if kind != CHIPS)
     drawn = chance.choice((1, 2, 2, 3, 3, 3, 4, 5))
     nodes = nodes or drawn
     shape = JobShape(
@@ -252,7 +256,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         past_jobs=past,
         releases=releases,
         roles=() if given else _roles(seed, nodes, shape, bad, bool(releases or bad or poison)),
-        chips=_chips(seed, 0 if given or releases else nodes),
+        chips=_chips(seed, nodes, 0.0 if releases else unlike),
         partition="strict" if chance.random() < _STRICT else "available",
     )
     return setup if given or poison else replace(setup, **_unable(seed, nodes, jobs))

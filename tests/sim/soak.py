@@ -73,7 +73,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first seed (default: from the clock)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--nodes", type=int, default=0, help="nodes of every run (default: varied)")
-    parser.add_argument("--kinds", default="", help="only these kinds of faults, by comma")
+    parser.add_argument(
+        "--kinds",
+        default="",
+        help="only these kinds of faults, by comma; chips: on two kinds of machines",
+    )
     given = parser.parse_args()
     kinds = tuple(filter(None, given.kinds.split(","))) or None
     first = given.first if given.first is not None else int(time.time()) * 1000

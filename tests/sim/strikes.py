@@ -32,6 +32,8 @@ AGEING_KINDS = ("keep", "forget", "dismiss")
 """Of clusters that have lived before: what removes what is left of that."""
 VERSION_KINDS = ("upgrade", "downgrade", "upgrade_all", "ancient", "later_words")
 """Of clusters whose nodes are of several versions."""
+CHIPS = "chips"
+"""No fault: asked for with kinds, it is of clusters whose machines are of two kinds."""
 KINDS = (
     *CHILD_KINDS, *NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *CLOCK_KINDS, *ENVIRONMENT_KINDS,
     *OPERATOR_KINDS,
