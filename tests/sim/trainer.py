@@ -39,7 +39,7 @@ from .writing import Writer
 if TYPE_CHECKING:
     from .host import Host
 
-_REPORT_SECONDS = 0.02
+_REPORT_SECONDS = 0.1
 """What isn't urgent is told within that time."""
 
 

@@ -1,7 +1,8 @@
 """How a job is paused: all members commit the same step, store it, and go no further.
 
 The leader names a step that nobody has reached. A member that hears of it too late goes on past it,
-which its progress shows: then a later step is named. Nothing committed is lost.
+which its progress shows: then a later step is named, each time twice as far ahead, so that steps
+faster than messages halt, too. Nothing committed is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from elasticd.types import JobId, NodeId, Tag
 
 HALTED = "paused"
 """The phase of a trainer that goes no further."""
-_AHEAD_STEPS = 2
+_AHEAD_STEPS, _MOST_AHEAD_STEPS = 2, 256
 
 
 @dataclass(slots=True)
@@ -28,12 +29,15 @@ class Halting:
     world: World | None = None
     step: int = -1
     """Where the members of ``world`` were told to halt; -1: nowhere."""
+    ahead_steps: int = _AHEAD_STEPS
+    """So far beyond the furthest member is the next step that is named."""
     lifted: Tag | None = None
     """The world whose members stand still, though they were told to go on."""
 
     def reset(self) -> None:
         """Messages may have been lost: say it again."""
         self.world, self.step, self.lifted = None, -1, None
+        self.ahead_steps = _AHEAD_STEPS
 
     def order(self, world: World, progress: Mapping[NodeId, Progress], last_step: int) -> None:
         """Name a step, if none is named or somebody is beyond it. Close to the end none is: the job
@@ -42,11 +46,13 @@ class Halting:
         same = self.world is not None and self.world.generation == world.generation
         if not known or (same and not any(p.has_begun_after(self.step) for p in progress.values())):
             return
+        if same:  # the last one was named too late
+            self.ahead_steps = min(2 * self.ahead_steps, _MOST_AHEAD_STEPS)
         newest = max(p.step for p in progress.values())
         if all(p.phase == HALTED and p.step == newest for p in progress.values()):
             self.world, self.step = world, newest  # an earlier leader has told them
-        elif newest + _AHEAD_STEPS < last_step:
-            self.world, self.step = world, newest + _AHEAD_STEPS
+        elif newest + self.ahead_steps < last_step:
+            self.world, self.step = world, newest + self.ahead_steps
             self._tell(world, self.step)
         else:
             self.lift(world, progress)

@@ -20,13 +20,14 @@ from elasticd.train.steps.named import NamedValues
 from elasticd.train.world import TrainerWorld
 from elasticd.types import WorkPhase
 
-_INTERVAL_SECONDS = 0.02
+_INTERVAL_SECONDS = 0.1
 _MEMORY_INTERVAL_SECONDS = 1.0
 
 
 class Reporter:
     """A thread that sends the newest report: at once when told that it is urgent, else at most
-    every 20 ms. So a phase that lasts is always seen, and one that doesn't costs nothing.
+    every 0.1 s. So a phase that lasts is always seen, and one that doesn't costs nothing: each
+    report is work for two daemons, and nobody decides by phases within a second.
     """
 
     def __init__(self, lock: threading.Lock, send: Callable[[], None]) -> None:

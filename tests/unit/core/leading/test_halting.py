@@ -76,7 +76,22 @@ def test_a_later_one_is_named_where_a_member_has_gone_past_it(
 ) -> None:
     halting.order(WORLD, all_at(3), STEPS)
     halting.order(WORLD, {**all_at(5), C: late}, STEPS)
-    assert halts(ctx) == [5, late.step + 2]
+    assert halts(ctx) == [5, late.step + 4]
+
+
+def test_steps_that_are_faster_than_messages_halt_in_the_end(
+    halting: Halting, ctx: Context
+) -> None:
+    step, late = 100, 37  # so many steps are made until a member hears of an order
+    for _ in range(8):
+        halting.order(WORLD, all_at(step), 100_000)
+        step += late
+        if halting.step >= step:
+            break
+    assert halts(ctx)[-1] >= step
+    halting.reset()
+    halting.order(WORLD, all_at(step), 100_000)
+    assert halts(ctx) == [step + 2], "the next pause begins near again"
 
 
 def test_another_world_is_told_anew(halting: Halting, ctx: Context) -> None:
