@@ -7,6 +7,8 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from elasticd.types import Point
+
 from .threads import Sleep, Until, Wait
 
 if TYPE_CHECKING:
@@ -83,10 +85,14 @@ class Calls:
                     if not own:
                         yield Sleep(trainer.chance("calls").uniform(0.0, 0.2))
                         self._runs += 1
-                        own = f"{trainer.name} {self._runs}".encode()
+                        own = f"{trainer.name} {self._runs} {_state(point)}".encode()
                     with trainer.turn() as protocol:
                         protocol.calls.returned(self._body, index, own)
                 case bytes():
+                    made = answer.decode().split()[-1]
+                    if made != _state(point):
+                        text = f"uses a result of {made} in {_state(point)}"
+                        trainer.cluster.checkers.broken(f"{trainer.name} {text}")
                     self._saw(answer)
                     return
         self._saw(own or trainer.name.encode())
@@ -97,3 +103,8 @@ class Calls:
 
     def _saw(self, data: bytes) -> None:
         self.seen = hashlib.blake2b(self.seen.encode() + data, digest_size=8).hexdigest()
+
+
+def _state(point: Point) -> str:
+    """Of which a function has seen the values."""
+    return f"{point.step}-{point.stamp}"

@@ -220,6 +220,12 @@ class Calls:
         """Whether the script is in the newest world, or in none."""
         return self._arrivals.world is None
 
+    @property
+    def _is_aside(self) -> bool:
+        """Whether the body under way leads to nothing: the world starts from another state."""
+        world = self._world
+        return world is not None and world.state != "keep" and not self._is_entered
+
     def called(self, body: int, index: int) -> Answer | None:
         """What a call comes to; None: not known yet."""
         if self.over:
@@ -230,7 +236,7 @@ class Calls:
                 return each.usable[index]
         if world is None:
             return None
-        if not self._is_entered and world.state != "keep":
+        if self._is_aside:
             return None if index < dict(world.calls).get(body, 0) else "void"
         if 0 <= world.last < body:
             return "void"  # it had begun here before that was known; no other rank may be in it
@@ -260,7 +266,10 @@ class Calls:
         )
 
     def returned(self, body: int, index: int, data: bytes) -> None:
-        """The function has run here; that counts unless another rank is to run it by now."""
+        """The function has run here; that counts unless another rank is to run it by now, or it has
+        run in a state that the world does not start from."""
+        if self._is_aside:
+            return
         world, here = self._world, self._newest.setdefault(body, _Body())
         if world is None or world.rank != world.caller or index != len(here.results):
             return
@@ -278,7 +287,7 @@ class Calls:
     def ends(self, body: int, used: int) -> None:
         """A body has ended here, which made so many calls."""
         world = self._world
-        if world is not None and not self._is_entered and world.state != "keep":
+        if self._is_aside:
             return
         self._ended = body, used
         self._want_no_more()

@@ -135,6 +135,21 @@ def test_what_has_run_in_a_world_that_ended_is_not_given() -> None:
     assert protocol.calls.called(0, 0) is None
 
 
+def test_what_has_run_in_a_state_that_another_replaces_is_not_given() -> None:
+    """Else a job that goes back would use, when it comes to that body again, what its function has
+    returned in the state that was given up."""
+    protocol = Protocol()
+    enter(protocol, of_two(1, 0, replace(START, step=10), "load"))
+    protocol.calls.begins(11)
+    assert protocol.calls.called(11, 0) == "run"
+    holds(protocol, 1)
+    protocol.hear(of_two(2, 0, START, "load"))
+    protocol.calls.returned(11, 0, b"x")
+    assert said(protocol) == []
+    assert protocol.calls.called(11, 0) == "void"
+    assert holds(protocol, 2).calls == ()
+
+
 def test_a_body_that_another_state_replaces_is_alone() -> None:
     protocol = second()
     holds(protocol, 1)
