@@ -73,6 +73,11 @@ class Proofs:
                     self._tell(world, node, part)
         return odd
 
+    def of_stayed(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> dict[NodeId, str]:
+        """What those who have stayed show of what their body leaves: one text for all alike."""
+        shown, kinds = _shown(world, statuses, "body"), self._kinds["body"]
+        return {n: str(kinds.of(n, shown[n])) for n in stayed(world) if n in shown}
+
     def _tell(self, world: World, node: NodeId, part: ProofPart) -> None:
         if (node, part) not in self.told:
             self.told.add((node, part))

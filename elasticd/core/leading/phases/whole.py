@@ -117,8 +117,13 @@ class Whole:
 
     def _why_odd(self, node: NodeId, why: str) -> str:
         """Why a member that computes something else is left out. Nothing if that is its chip's
-        doing, and the job does without the promise of its bits."""
+        doing, or if those who have stayed differ by their chips: it has its state from one of them.
+        Then the job does without the promise of its bits, or fails."""
         office, keeper = self.office, stayed(self.world)[0]
+        if office.parted_by_chips(
+            "updates", office.exactness.proofs.of_stayed(self.world, office.statuses)
+        ):
+            return ""
         bits = {keeper: "its own", node: "others"}
         chips = office.roster.chips(bits)
         if divergence.by_chip(bits, chips) is None:
