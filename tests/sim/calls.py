@@ -28,11 +28,15 @@ class Calls:
         self.trainer, self.protocol = trainer, trainer.protocol
         self.seen = ""
         self.void = self.alone = False
-        self._body = self._made = self._runs = 0
+        self._body, self._made, self._runs = -1, 0, 0
 
     @property
     def _most(self) -> int:
         return self.trainer.cluster.shapes[self.trainer.job].calls
+
+    def is_past(self, step: int) -> bool:
+        """Whether it makes no call any more in the body of that step."""
+        return self._body > step
 
     def begin(self, body: int) -> None:
         self._body, self._made = body, 0

@@ -173,7 +173,9 @@ class Checkers:
         apart = self.cluster.setup.chips.differ
         if trainer.doubts or trainer.fresh or calls or apart or not counts(trainer):
             return  # its state is another than its stamp says, or may be
-        if held is not None and (held.step, held.stamp) == (world.step, world.stamp):
+        if held is None or not trainer.calls.is_past(held.step):
+            return  # a call that it still may make there has been made without it, perhaps
+        if (held.step, held.stamp) == (world.step, world.stamp):
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
 
     # --- what the daemons do ----------------------------------------------------------------------
