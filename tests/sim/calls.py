@@ -63,7 +63,7 @@ class Calls:
             self._made += 1
 
     def _call(self, index: int) -> Waits:
-        trainer, own = self.trainer, b""
+        trainer, own = self.trainer, ""
         while not (self.void or self.alone):
             point = self.protocol.held.point
             assert point is not None
@@ -89,17 +89,26 @@ class Calls:
                     if not own:
                         yield Sleep(trainer.chance("calls").uniform(0.0, 0.2))
                         self._runs += 1
-                        own = f"{trainer.name} {self._runs} {_state(point)}".encode()
+                        own = f"{trainer.name} {self._runs} {self._is_wrong} {point.lineage}"
                     with trainer.turn() as protocol:
-                        protocol.calls.returned(self._body, index, own)
+                        protocol.calls.returned(self._body, index, own.encode())
                 case bytes():
-                    made = answer.decode().split()[-1]
-                    if made != _state(point):
-                        text = f"uses a result of {made} in {_state(point)}"
-                        trainer.cluster.checkers.broken(f"{trainer.name} {text}")
+                    self._check(answer.decode(), point)
                     self._saw(answer)
                     return
-        self._saw(own or trainer.name.encode())
+        self._saw((own or trainer.name).encode())
+
+    @property
+    def _is_wrong(self) -> bool:
+        return self.trainer.spoilt or bool(self.trainer.taint)
+
+    def _check(self, result: str, point: Point) -> None:
+        """What has run in a state that was given up, as it was wrong, counts nowhere else."""
+        *_, wrong, lineage = result.split()
+        entered = self.protocol.arrivals.world is None
+        if wrong == str(True) and lineage != point.lineage and entered and not self._is_wrong:
+            text = f"uses what was returned in a wrong state of {lineage}: {result}"
+            self.trainer.cluster.checkers.broken(f"{self.trainer.name} {text}")
 
     def _is_there(self, index: int, step: int) -> bool:
         known = self.protocol.calls.called(self._body, index) is not None
@@ -107,8 +116,3 @@ class Calls:
 
     def _saw(self, data: bytes) -> None:
         self.seen = hashlib.blake2b(self.seen.encode() + data, digest_size=8).hexdigest()
-
-
-def _state(point: Point) -> str:
-    """Of which a function has seen the values."""
-    return f"{point.step}-{point.stamp}"

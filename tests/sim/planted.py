@@ -58,6 +58,8 @@ from elasticd.core.words.views import ViewAck
 from elasticd.core.words.worlds import Form
 from elasticd.recovery import divergence, quorum, regroup, restore
 from elasticd.recovery.likeness import Kinds
+from elasticd.train.protocol.arrivals import Arrivals
+from elasticd.train.protocol.calls import Calls
 from elasticd.types import NO_SECRET, JobId, Lineage, NodeId, Secret
 
 from .chips import Chips
@@ -300,6 +302,18 @@ def fresh_trainer(switches: Switches) -> None:
 
     real = Elastic.on_form
     switches.set(Elastic, "on_form", on_form)
+
+
+def result_of_a_state_given_up(switches: Switches) -> None:
+    def returned(self: Calls, body: int, index: int, data: bytes) -> None:
+        arrivals, self._arrivals = self._arrivals, Arrivals()
+        try:
+            real(self, body, index, data)
+        finally:
+            self._arrivals = arrivals
+
+    real = Calls.returned
+    switches.set(Calls, "returned", returned)
 
 
 def work_lost_with_leader(switches: Switches) -> None:
@@ -654,6 +668,14 @@ def _of_two_gpus(seed: int) -> Setup:
     )  # fmt: skip
 
 
+def _goes_back_in_a_call(seed: int) -> Setup:
+    shape = JobShape(every=5, verify_every=4, calls=3)
+    return Setup(
+        seed=seed, nodes=3, jobs=(shape,), fault_seconds=4.0, fault_kinds=("diverge",),
+        mean_fault_seconds=1.0,
+    )  # fmt: skip
+
+
 def _by_rank(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(JobShape(by_rank=True),))
 
@@ -932,6 +954,13 @@ BUGS = (
     Bug("tell ranks no secret", no_secret, ("told no secret",), ("stranger",), 3),
     Bug("use a secret again", secret_of_before, ("the secret of",), ("stranger",), 5),
     Bug("give each rank a secret", secret_of_their_own, ("different secrets",), ("stranger",), 3),
+    Bug(
+        "take a call's result for another state's",
+        result_of_a_state_given_up,
+        ("in a wrong state",),
+        setup=_goes_back_in_a_call,
+        bound=30,
+    ),
     Bug(
         "put a fresh trainer in a dead one's place",
         fresh_trainer,
