@@ -22,8 +22,8 @@ from elasticd.disknames import DiskNames
 from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
 from elasticd.settings import job
-from elasticd.settings.config import HOME_MARKS
 from elasticd.settings.job import JobSpec
+from elasticd.settings.places import HOME_MARKS
 from elasticd.settings.recipe import is_config
 from elasticd.settings.rules import one_line
 from elasticd.wholefolder import whole_folder

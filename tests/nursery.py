@@ -32,7 +32,8 @@ COMMAND = "elasticctl"
 LOADED = {
     DAEMON: (DAEMON,),
     COMMAND: (
-        "elasticd.cli.entry", "elasticd.cli.commands", "elasticd.cli.jobs", "elasticd.cli.logs",
+        "elasticd.cli.entry", "elasticd.cli.commands", "elasticd.cli.showing", "elasticd.cli.jobs",
+        "elasticd.cli.logs",
     ),
 }  # fmt: skip
 """What a daemon loads, and nothing else, else none would miss an import that it lacks. Of commands

@@ -10,7 +10,7 @@ import typer
 from elasticd.cli.completing import complete_nodes, complete_ranks
 from elasticd.cli.options import Home, Job, Json, common, finite
 from elasticd.cli.screen import print_json, say
-from elasticd.core.words.requests import (
+from elasticd.core.words.requests.chaos import (
     CutHow,
     CutKind,
     CutLinks,

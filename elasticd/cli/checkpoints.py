@@ -26,7 +26,7 @@ from elasticd.cli.options import Common, Home, Job, Json, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client.client import Client
-from elasticd.core.words.requests import (
+from elasticd.core.words.requests.checkpoints import (
     ListCheckpoints,
     OpenCheckpoint,
     PruneCheckpoints,

@@ -23,7 +23,8 @@ from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import PutOutNode, ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.nodes import PutOutNode
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config

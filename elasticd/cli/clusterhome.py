@@ -19,13 +19,10 @@ from elasticd.client.homes import home_option
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
-from elasticd.settings.config import (
-    NodeConfig,
-    default_home,
-    split_address,
-)
+from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.places import default_home
 from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import issuing, papers

@@ -1,4 +1,5 @@
-"""The commands that are short: each reads its options, asks a daemon, and shows the answer."""
+"""The commands that change something and are short: each reads its options, asks a daemon, and
+shows the answer."""
 
 from __future__ import annotations
 
@@ -8,23 +9,21 @@ from typing import Annotated
 
 import typer
 
-from elasticd.cli import asking, nodes, output, plainjobs
+from elasticd.cli import asking, nodes
 from elasticd.cli.asking import Yes
-from elasticd.cli.options import Follow, Home, Job, Json, MaybeJob, Node, Performance, common
+from elasticd.cli.options import Home, Job, Json, Node, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import (
+from elasticd.core.words.requests.jobs import (
     CancelJob,
     ChangeOfJob,
-    ChangeOfNode,
     ForgetJob,
     JobChanged,
     PauseJob,
-    ReadEvents,
     ResumeJob,
-    ShowStatus,
-    UndrainNode,
 )
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.nodes import ChangeOfNode, UndrainNode
 from elasticd.errors import OperationError
 from elasticd.types import JobId, NodeId
 
@@ -90,66 +89,6 @@ def submit_(
         say(name, flush=True)
     if wait and (code := watch.wait(options.client, name, json=options.json)):
         raise typer.Exit(code)
-
-
-def status(
-    context: typer.Context,
-    job: MaybeJob = None,
-    performance: Performance = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Show the cluster and its jobs, or one job in detail.
-
-    With --performance it shows what the time of a step goes to, in seconds, of each rank: the mean
-    of its last 20 steps. 'waiting' is for other ranks; 'script' is the loop's own code. On a narrow
-    terminal columns are left out in this order: script, checkpoint, update, data, waiting, reduce,
-    compute.
-
-    \b
-    Examples:
-      elasticctl status
-      elasticctl status --performance
-      elasticctl status byte-lm-1-k3f9 --json
-    """
-    options = common(context, home, json)
-    answer = options.client.request(ShowStatus(_id(job)))
-    if options.json:
-        print_json({**answer, "jobs": list(map(plainjobs.told, answer["jobs"]))})
-    elif performance:
-        output.print_performance(answer)
-    elif job is None:
-        output.print_status(answer)
-    else:
-        for described in answer["jobs"]:
-            output.print_job(described)
-
-
-def events(
-    context: typer.Context,
-    job: MaybeJob = None,
-    follow: Follow = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Print what happened, one event a line, in local time.
-
-    With -f it goes on and prints new events as they come, even if the daemon that it asked dies.
-
-    \b
-    Example:
-      elasticctl events byte-lm-1-k3f9 -f
-    """
-    from elasticd.cli import watch
-
-    options = common(context, home, json)
-    client = options.client
-    found = watch.follow_events(client, job) if follow else client.stream(ReadEvents(_id(job)))
-    for event in found:
-        if options.json:
-            print_json(event)
-        else:
-            say(output.event_line(event), flush=follow)
 
 
 def cancel(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
@@ -318,7 +257,3 @@ def demo(context: typer.Context, home: Home = None, json: Json = False) -> None:
     show = importlib.import_module("elasticd.cli.demo")
     if code := show.run(options.given_home, options.json):
         raise typer.Exit(code)
-
-
-def _id(job: str | None) -> JobId | None:
-    return JobId(job) if job is not None else None

@@ -1,4 +1,7 @@
-"""What the shell completes while somebody types: asked of a daemon, quickly or not at all."""
+"""What the shell completes while somebody types: asked of a daemon, quickly or not at all.
+
+Every command imports this; what only completion needs is imported where that is done.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ import typer
 
 from elasticd.client.client import Client
 from elasticd.client.homes import user_home
-from elasticd.core.words.requests import ListCheckpoints, ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError
-from elasticd.settings.notify import NotifyRules
 from elasticd.types import JobId
 
 _SECONDS = 1.0
@@ -58,11 +60,15 @@ def complete_ranks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_notified(incomplete: str) -> list[str]:
     """Events of which ``[notify]`` tells."""
+    from elasticd.settings.notify import NotifyRules
+
     return _fitting(NotifyRules.__dataclass_fields__, incomplete)
 
 
 def _stored(ctx: typer.Context) -> list[Any]:
     """The checkpoints of the job that was named before."""
+    from elasticd.core.words.requests.checkpoints import ListCheckpoints
+
     rows: list[Any] = _client(ctx).request(ListCheckpoints(_job(ctx)))["checkpoints"]
     return rows
 

@@ -18,17 +18,10 @@ from elasticd.cli.screen import clean, print_json, say, warn
 from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.changing import is_live
-from elasticd.settings.config import (
-    FILE_NAME,
-    NOTIFY,
-    TABLES,
-    described,
-    showable,
-    split_address,
-    values_of,
-)
+from elasticd.settings.config import NOTIFY, TABLES, described, showable, split_address, values_of
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.notify import HIDDEN
+from elasticd.settings.places import FILE_NAME
 from elasticd.settings.rules import Value, Wrong, shown
 from elasticd.settings.toml import Document
 from elasticd.shell.network.ownaddresses import EVERYWHERE

@@ -11,7 +11,7 @@ import typer
 
 from elasticd.cli import screen
 from elasticd.cli.options import Home, Json, common
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import OperationError
 from elasticd.shell.control.webtoken import TOKEN_FILE, make_token, place_of, token_of
 from elasticd.shell.storage import papers

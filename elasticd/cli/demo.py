@@ -33,7 +33,7 @@ from elasticd.cli.demo_watch import Watch, time_recovery
 from elasticd.cli.output import event_line
 from elasticd.cli.screen import print_json
 from elasticd.client.client import Client
-from elasticd.core.words.requests import CancelJob
+from elasticd.core.words.requests.jobs import CancelJob
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.types import JobId

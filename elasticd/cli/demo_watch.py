@@ -10,7 +10,7 @@ from elasticd.cli import demo_faults as faults
 from elasticd.cli.output import ENDED
 from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 
 POLL_SECONDS = 0.1

@@ -10,7 +10,7 @@ from elasticd.cli import screen
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import print_table, shown_bytes
 from elasticd.cli.tables import Table
-from elasticd.core.words.requests import ShowDisk
+from elasticd.core.words.requests.looking import ShowDisk
 from elasticd.counting import counted
 from elasticd.pasting import of_home, quoted
 

@@ -27,7 +27,7 @@ from elasticd.cli.screen import print_json, say
 from elasticd.client.client import Client
 from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.recall import without_promises
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.pasting import of_home

@@ -13,7 +13,7 @@ from elasticd.cli import clusterhome, invitations, overssh
 from elasticd.cli.invitations import Answer, HereAndAlive, Invited, JoinOutcome
 from elasticd.cli.options import Common, Home, Json, common, finite
 from elasticd.cli.screen import print_json, say, warn
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError
 from elasticd.settings import config, hostfile

@@ -14,7 +14,7 @@ from elasticd.cli import output, plainjobs, screen, watch
 from elasticd.cli.monitors.board import can_redraw, drawn, redraw
 from elasticd.cli.monitors.joblist import JobsLookout, picture
 from elasticd.cli.options import Home, Job, Json, common
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import UsageError
 
 STATES = (

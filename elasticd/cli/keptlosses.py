@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticd.client.client import Client
 from elasticd.core.jobs.losses import Loss
-from elasticd.core.words.requests import ReadLosses
+from elasticd.core.words.requests.looking import ReadLosses
 from elasticd.errors import ElasticdError
 from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED, JobId
 

@@ -35,7 +35,8 @@ from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import SOCKET_NAME, home_option
-from elasticd.core.words.requests import REQUESTS, ShutDown
+from elasticd.core.words.requests.nodes import ShutDown
+from elasticd.core.words.requests.wire import ASKED
 from elasticd.counting import counted
 from elasticd.errors import (
     DamageError,
@@ -48,6 +49,7 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
@@ -182,7 +184,7 @@ def _locked(home: Path) -> Iterator[None]:
     make_private(home, 0o755)
     for folder in (home, *node_homes(home)):
         refuse_open(folder)
-    fd = os.open(home / config.LOCAL_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    fd = os.open(home / LOCAL_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -248,8 +250,8 @@ def _configure(
             peers=tuple(each for at, each in enumerate(addresses[:total]) if at != number),
         )
         folder.mkdir(mode=0o700, exist_ok=True)
-        if kept.get(folder) != settings or not (folder / config.FILE_NAME).exists():
-            write_whole(folder / config.FILE_NAME, config.dump(settings).encode())
+        if kept.get(folder) != settings or not (folder / FILE_NAME).exists():
+            write_whole(folder / FILE_NAME, config.dump(settings).encode())
         nodes.append(LocalNode(folder, settings))
     _give_papers(nodes)
     return nodes
@@ -469,7 +471,7 @@ def _ask_to_end(homes: Sequence[Path]) -> set[Path]:
         for home in homes:
             with contextlib.suppress(NoDaemonError):
                 connection = stack.enter_context(Connection(home / SOCKET_NAME))
-                connection.send(REQUESTS.encode(ShutDown()))
+                connection.send(ASKED.encode(ShutDown()))
                 asked.append((home, connection))
         deadline = time.monotonic() + AGREE_SECONDS
         for home, connection in asked:

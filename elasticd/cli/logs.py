@@ -14,7 +14,7 @@ from elasticd.cli.grepping import Piece, matching
 from elasticd.cli.logtail import follow_logs
 from elasticd.cli.moments import since
 from elasticd.cli.options import Follow, Home, Job, Json, common
-from elasticd.core.words.requests import ReadLogs
+from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.errors import UsageError
 from elasticd.types import JobId
 

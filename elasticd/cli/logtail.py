@@ -9,7 +9,7 @@ from typing import Any
 
 from elasticd.cli.watch import POLL_SECONDS, SILENCE_SECONDS
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ReadLogs
+from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.errors import NoDaemonError, ProtocolError
 
 

@@ -13,7 +13,8 @@ from elasticd.cli.options import Common, Home, Json, Node, common
 from elasticd.cli.output import MAY_SWITCH_OFF, drained_note
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import DrainNode, ForgetNode, ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.nodes import DrainNode, ForgetNode
 from elasticd.errors import NoDaemonError, OperationError
 from elasticd.types import NodeId
 

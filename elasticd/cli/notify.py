@@ -12,7 +12,7 @@ from elasticd.cli.completing import complete_notified
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import print_table
 from elasticd.cli.tables import Table
-from elasticd.core.words.requests import ShowStatus, TryNotices
+from elasticd.core.words.requests.looking import ShowStatus, TryNotices
 
 _TEST_SECONDS = 180.0
 """Longer than all that a node may have to do."""

@@ -32,7 +32,7 @@ from elasticd.cli.trials.measured import (
     verdict,
 )
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.preflight.trials import Setting, Trial

@@ -18,7 +18,7 @@ from elasticd.cli.checkpoints import Bar
 from elasticd.cli.options import Home, Job, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client.connection import Connection
-from elasticd.core.words.requests import OpenOutputs
+from elasticd.core.words.requests.looking import OpenOutputs
 from elasticd.counting import counted
 from elasticd.disknames import folded, folders_of
 from elasticd.errors import OperationError, ProtocolError, UsageError

@@ -18,7 +18,7 @@ from elasticd.cli.output import print_table
 from elasticd.cli.tables import Table
 from elasticd.client.client import Client
 from elasticd.client.queue import send_archive
-from elasticd.core.words.requests import RunPreflight
+from elasticd.core.words.requests.preflight import RunPreflight
 from elasticd.counting import counted
 from elasticd.errors import OperationError, UsageError
 from elasticd.preflight.needs import ScriptOffer

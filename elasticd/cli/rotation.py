@@ -9,7 +9,7 @@ from typing import Any
 from elasticd.cli.options import Common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.core.words.codec import from_plain
-from elasticd.core.words.requests import RotateCertificates, RotationTold
+from elasticd.core.words.requests.nodes import RotateCertificates, RotationTold
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError
 

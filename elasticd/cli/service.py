@@ -21,7 +21,7 @@ from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.launchd.service import LaunchdService, present
-from elasticd.settings.config import default_home
+from elasticd.settings.places import default_home
 from elasticd.supervision.service import ServiceStatus, SystemdService, invoking_user
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)

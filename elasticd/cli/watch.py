@@ -22,7 +22,7 @@ from elasticd.cli.screen import clean, print_json, say, warn
 from elasticd.cli.tables import STATE_STYLES, fold, shown
 from elasticd.client.client import Client
 from elasticd.client.connection import Connection
-from elasticd.core.words.requests import ReadEvents, ShowStatus
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId

@@ -12,26 +12,18 @@ from typing import TYPE_CHECKING, Any
 from elasticd.client.connection import ANSWER_SECONDS, Connection, NobodyListens, probe
 from elasticd.client.homes import sockets
 from elasticd.core.words.codec import from_plain
-from elasticd.core.words.requests import (
-    REQUESTS,
-    ChangeOfJob,
-    ChangeOfNode,
-    JobChanged,
-    JobRetried,
-    NodeChanged,
-    ReadEvents,
-    ReadLogs,
-    Request,
-    RetryJob,
-    ShowStatus,
-    Submitted,
-)
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError
 from elasticd.settings.ownhome import refuse_open
 from elasticd.types import JobId
 
 if TYPE_CHECKING:
+    # Classes are loaded where something else is asked: who asks for the status should not wait.
     from elasticd.archive import Archive
+    from elasticd.core.words.requests.every import Request
+    from elasticd.core.words.requests.jobs import ChangeOfJob, JobChanged, JobRetried, Submitted
+    from elasticd.core.words.requests.nodes import ChangeOfNode, NodeChanged
     from elasticd.settings.job import JobSpec
 
 
@@ -58,6 +50,9 @@ class Client:
     def change(self, request: ChangeOfJob | ChangeOfNode) -> JobChanged | NodeChanged:
         """Ask for a change of a job or a node, and return what it is now. Raises as
         :meth:`request`."""
+        from elasticd.core.words.requests.jobs import JobChanged
+        from elasticd.core.words.requests.nodes import ChangeOfNode, NodeChanged
+
         changed = NodeChanged if isinstance(request, ChangeOfNode) else JobChanged
         answer: JobChanged | NodeChanged = from_plain(changed, self.request(request))
         return answer
@@ -65,6 +60,8 @@ class Client:
     def retry(self, job: JobId, *, memory: bool = False) -> JobRetried:
         """Have the nodes tried again that a job goes on without, and with ``memory`` what was
         given up for want of it. Raises as :meth:`request`."""
+        from elasticd.core.words.requests.jobs import JobRetried, RetryJob
+
         answer: JobRetried = from_plain(JobRetried, self.request(RetryJob(job, memory)))
         return answer
 
@@ -74,7 +71,7 @@ class Client:
         Of a request with ``follow`` there is no time-out between answers, as long as the daemon
         answers others. Raises as :meth:`request`.
         """
-        follows = isinstance(request, ReadLogs | ReadEvents) and request.follow
+        follows = getattr(request, "follow", False)
         seconds = self._answer_seconds
         with self.open(request) as connection:
             while True:
@@ -96,7 +93,6 @@ class Client:
 
         ``again`` is told why another daemon, or the same, is asked again.
         """
-        # Loaded only now, with all that a job can say: who asks for the status should not wait.
         from elasticd.client.queue import Submission
 
         return Submission(self, spec, archive, again).queue()
@@ -124,7 +120,7 @@ class Client:
                 failure = failure or error
                 continue
             try:
-                connection.send(REQUESTS.encode(request))
+                connection.send(ASKED.encode(request))
             except BaseException:
                 connection.close()
                 raise

@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from elasticd.client.homes import home_option
-from elasticd.core.words.requests import REQUESTS, ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.pasting import quoted
-from elasticd.settings.config import FILE_NAME
 from elasticd.settings.localhomes import cluster_of, is_cluster
+from elasticd.settings.places import FILE_NAME
 
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 2.0
@@ -192,7 +193,7 @@ def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:
         NoDaemonError: nothing answers in time.
     """
     with Connection(path) as connection:
-        connection.send(REQUESTS.encode(ShowStatus(ended=0)))
+        connection.send(ASKED.encode(ShowStatus(ended=0)))
         return connection.answer(PROBE_SECONDS if seconds is None else seconds)
 
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from shlex import quote
 
-from elasticd.settings.config import default_home
 from elasticd.settings.localhomes import cluster_of, node_homes
+from elasticd.settings.places import default_home
 
 SOCKET_NAME = "control.sock"
 LOCAL = "local"

@@ -13,14 +13,8 @@ import tenacity
 from elasticd.archive import Archive
 from elasticd.client.connection import Connection
 from elasticd.core.words.codec import from_plain, to_plain
-from elasticd.core.words.requests import (
-    ArchivePart,
-    JobNamed,
-    NameJob,
-    Request,
-    SubmitJob,
-    Submitted,
-)
+from elasticd.core.words.requests.every import Request
+from elasticd.core.words.requests.jobs import ArchivePart, JobNamed, NameJob, SubmitJob, Submitted
 from elasticd.errors import NoDaemonError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId

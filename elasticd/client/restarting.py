@@ -10,7 +10,8 @@ from typing import Any
 from elasticd.client.client import Client
 from elasticd.client.connection import probe
 from elasticd.client.homes import SOCKET_NAME
-from elasticd.core.words.requests import Restart, ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.nodes import Restart
 from elasticd.errors import NoDaemonError, OperationError
 
 END_SECONDS = 300.0

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from elasticd.cli.monitors.looking import ENDED_JOBS, with_job
 from elasticd.cli.monitors.scene import Scene
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.dashboard import telling
 from elasticd.dashboard.watching import JobWatch, Watches
 from elasticd.errors import ElasticdError, OperationError, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 import elasticd
 from elasticd.cli.monitors.scene import Scene
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.dashboard.metrics import ClusterFigures, ToldJob
 from elasticd.dashboard.watching import Watches
 from elasticd.errors import ElasticdError

@@ -20,16 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from elasticd.cli.monitors.looking import last_log_lines
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import (
-    CancelJob,
-    ChangeOfJob,
-    ChangeOfNode,
-    DrainNode,
-    ListCheckpoints,
-    PauseJob,
-    ResumeJob,
-    UndrainNode,
-)
+from elasticd.core.words.requests.checkpoints import ListCheckpoints
+from elasticd.core.words.requests.jobs import CancelJob, ChangeOfJob, PauseJob, ResumeJob
+from elasticd.core.words.requests.nodes import ChangeOfNode, DrainNode, UndrainNode
 from elasticd.dashboard.exposition import exposed
 from elasticd.dashboard.guard import HEADERS, Guard
 from elasticd.dashboard.live import MOST_PAGES, Live, Wanted

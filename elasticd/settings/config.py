@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, get_args
 
 from elasticd.settings.keep import KeepRules
 from elasticd.settings.notify import HIDDEN, NotifyRules
+from elasticd.settings.places import FILE_NAME
 from elasticd.settings.rules import (
     Rule,
     Value,
@@ -30,12 +29,8 @@ from elasticd.settings.rules import (
 from elasticd.settings.toml import Document
 from elasticd.types import NODE_ID, OF_NODE_ID, NodeRole, Partition
 
-FILE_NAME = "elasticd.toml"
 KEEP, NOTIFY = "keep", "notify"
 TABLES: Mapping[str, type[KeepRules] | type[NotifyRules]] = {KEEP: KeepRules, NOTIFY: NotifyRules}
-LOCAL_LOCK_NAME = ".local.lock"
-HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
-"""A folder that holds one of these is a daemon's home, or a local cluster's."""
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_DASHBOARD_HOST, DEFAULT_DASHBOARD_PORT = "127.0.0.1", 8050
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
@@ -290,18 +285,3 @@ def dump(config: NodeConfig) -> str:
 def _assigned(key: str, value: Value) -> str:
     # Here JSON is TOML: whole numbers, and strings without unusual characters.
     return f"{key} = {json.dumps(list(value) if isinstance(value, tuple) else value)}\n"
-
-
-def default_home(
-    environment: Mapping[str, str] | None = None, platform: str = sys.platform
-) -> Path:
-    """The daemon's state folder: ELASTICD_HOME, else the platform's place for state."""
-    given = os.environ if environment is None else environment
-    if home := given.get("ELASTICD_HOME"):
-        return Path(home)
-    user = Path(given.get("HOME") or Path.home())
-    if platform == "darwin":
-        return user / "Library/Application Support/elasticd"
-    # The base folder specification of freedesktop.org: relative values are to be ignored.
-    state = Path(given.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else user / ".local/state") / "elasticd"

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from elasticd.pasting import of_home, quoted
-from elasticd.settings.config import LOCAL_LOCK_NAME
+from elasticd.settings.places import LOCAL_LOCK_NAME
 
 
 def node_homes(home: Path) -> list[Path]:

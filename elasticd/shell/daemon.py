@@ -22,6 +22,7 @@ from elasticd.errors import INCURABLE, ElasticdError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
 from elasticd.settings.ownhome import make_private
+from elasticd.settings.places import FILE_NAME, default_home
 from elasticd.settings.rules import one_line
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.children.environment import SEARCHED, absolute_path_list
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = "--insecure does nothing any more: connections are encrypted, and for members only"
         print(f"elasticd: {text}", file=sys.stderr)
     try:
-        return _run(given.home or config.default_home(), given.config)
+        return _run(given.home or default_home(), given.config)
     except (ElasticdError, OSError) as error:
         print(f"elasticd: {error}", file=sys.stderr)
         code: int = getattr(error, "exit_code", 1)
@@ -105,7 +106,7 @@ def _run(home: Path, file: Path | None) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
-        file, own = file or home / config.FILE_NAME, OwnHosts()
+        file, own = file or home / FILE_NAME, OwnHosts()
         found = own.fill_in(settings)  # before the loop: it may wait for a Mac's tools
         code = asyncio.run(_main(home, found, file, settings, own))
     finally:

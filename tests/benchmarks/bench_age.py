@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.eventlog import EventLog

@@ -34,7 +34,7 @@ from elasticd.cli.daemons import start_daemon
 from elasticd.cli.submit import prepare
 from elasticd.client import restarting
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ReadEvents, ShowStatus
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
 from elasticd.types import JobId
 from tests.integration.alone import JOBS, compile_kernels, copy_kernels
 from tests.ports import free_address

@@ -35,7 +35,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from elasticd.cli import local
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.control.webtoken import make_token, token_of
 from tests.benchmarks.bench_recovery import FIRST, NODES, Bench, hurt
 from tests.browser import browser, text_of, wait_for

@@ -51,7 +51,7 @@ from elasticd.cli import local, submit
 from elasticd.cli.demo_watch import Watch
 from elasticd.cli.output import ENDED
 from elasticd.client.client import Client
-from elasticd.core.words.requests import CancelJob
+from elasticd.core.words.requests.jobs import CancelJob
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.watch import LOOK_SECONDS

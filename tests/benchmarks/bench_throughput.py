@@ -42,7 +42,7 @@ from elasticd import examples
 from elasticd.cli import local, submit
 from elasticd.cli.demo_watch import Watch
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ReadLogs
+from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.types import JobId
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

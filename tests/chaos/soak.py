@@ -39,7 +39,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from elasticd.core.words.requests import CancelJob
+from elasticd.core.words.requests.jobs import CancelJob
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId
 from tests.chaos import schedule, strikes

@@ -15,14 +15,8 @@ from typing import Any
 
 import psutil
 
-from elasticd.core.words.requests import (
-    CutHow,
-    CutKind,
-    CutLinks,
-    RetryJob,
-    StrikeKind,
-    StrikeRank,
-)
+from elasticd.core.words.requests.chaos import CutHow, CutKind, CutLinks, StrikeKind, StrikeRank
+from elasticd.core.words.requests.jobs import RetryJob
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.shell.children.watch import LOOK_SECONDS
 from elasticd.types import JobId, NodeId

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
-from elasticd.core.words.requests import CancelJob, PauseJob, ResumeJob
+from elasticd.core.words.requests.jobs import CancelJob, PauseJob, ResumeJob
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.types import JobId
 from tests.integration.alone import JOBS

@@ -29,7 +29,8 @@ from elasticd.core.words.joining import FROM_GUEST, FROM_RENEWER
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.processes import FROM_ANY_CHILD, ChildHello
 from elasticd.core.words.reducers import FROM_REDUCER
-from elasticd.core.words.requests import REQUESTS, Restart, RotateCertificates, ShutDown
+from elasticd.core.words.requests.every import REQUESTS
+from elasticd.core.words.requests.nodes import Restart, RotateCertificates, ShutDown
 from elasticd.core.words.trainers import FROM_TRAINER
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import load as load_config

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.chaos.stalls import longest
 from tests.fuzz.fuzzer import MIB, Fuzzer, Health
 from tests.integration.alone import compile_kernels

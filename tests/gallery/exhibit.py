@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.cli.submit import prepare
-from elasticd.core.words.requests import CancelJob, VerifyCheckpoints
+from elasticd.core.words.requests.checkpoints import VerifyCheckpoints
+from elasticd.core.words.requests.jobs import CancelJob
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
 from tests.gallery.alone import SEARCHED, Alone

@@ -25,10 +25,11 @@ from elasticd.cli import local
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ReadEvents, ShowStatus
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.settings import config
 from elasticd.settings.localhomes import node_homes
+from elasticd.settings.places import FILE_NAME
 from elasticd.supervision.birth import has_ended, is_same
 from elasticd.supervision.roster import kill_group
 from elasticd.train.steps.sampling import indices
@@ -152,7 +153,7 @@ class Cluster:
         """Give ``node`` these keys of elasticd.toml, before it is started for the first time."""
         folder = self.home / node
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / config.FILE_NAME).write_text(config.dump(config.NodeConfig(**settings)))
+        (folder / FILE_NAME).write_text(config.dump(config.NodeConfig(**settings)))
 
     def up(self) -> None:
         """Start the nodes that don't run; returns once all share a view."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.integration.alone import JOBS
 from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
 from tests.ports import free_address

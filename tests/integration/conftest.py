@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import CancelJob, ShowStatus
+from elasticd.core.words.requests.jobs import CancelJob
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError
 from elasticd.types import JobId
 from tests.integration.alone import ALONE, Alone

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.shell.storage import papers
 from elasticd.trust.authority import Authority, admit

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import NoDaemonError
 from tests.integration.cluster import Cluster, everything
 from tests.integration.otheraccount import as_other, need_root, tried

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.storage import whereabouts
 from elasticd.types import NodeId
 from tests.integration.netns import DAEMON_PORT, NetCluster, why_not

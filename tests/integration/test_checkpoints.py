@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints.codec import model_digest
-from elasticd.core.words.requests import ListCheckpoints
+from elasticd.core.words.requests.checkpoints import ListCheckpoints
 from elasticd.types import JobId
 from tests.checkpoint import judge
 from tests.integration.cluster import Cluster

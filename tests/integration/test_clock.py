@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.integration import clocked
 from tests.integration.cluster import ELASTICCTL, Cluster
 from tests.integration.test_digest import check

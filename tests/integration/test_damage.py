@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.storage import papers
 from elasticd.trust.authority import Authority, admit
 from elasticd.types import NodeId

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from elasticd.cli.tables import shown
-from elasticd.core.words.requests import CancelJob
+from elasticd.core.words.requests.jobs import CancelJob
 from elasticd.types import JobId
 from tests.integration.cluster import Cluster
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.integration.alone import JOBS
 from tests.integration.cluster import ELASTICCTL, STEPS, WAIT_SECONDS, Cluster
 

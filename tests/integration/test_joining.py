@@ -12,7 +12,7 @@ import pytest
 
 from elasticd.cli.daemons import find_daemon, start_daemon
 from elasticd.client import restarting
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.storage import papers
 from tests.fakessh import FakeSsh
 from tests.integration.alone import copy_kernels

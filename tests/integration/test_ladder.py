@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from elasticd.core.leading.patience import FLOOR_SECONDS
-from elasticd.core.words.requests import StrikeRank
+from elasticd.core.words.requests.chaos import StrikeRank
 from elasticd.types import JobId
 from tests.integration import ledgers, memorygroup
 from tests.integration.cluster import STEPS, Cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.integration.cluster import Cluster
 from tests.integration.test_digest import check
 from tests.integration.twoways import Cut, furnish, hosts, why_not

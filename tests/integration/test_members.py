@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import PutOutNode
+from elasticd.core.words.requests.nodes import PutOutNode
 from elasticd.errors import OperationError
 from elasticd.types import NodeId
 from tests.integration.cluster import Cluster

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import ListCheckpoints
+from elasticd.core.words.requests.checkpoints import ListCheckpoints
 from elasticd.types import JobId
 from tests.integration.cluster import STEPS
 from tests.integration.netns import NetCluster, why_not

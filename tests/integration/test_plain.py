@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from elasticd.cli.submit import prepare
-from elasticd.core.words.requests import ReadLogs
+from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.types import JobId
 from tests import tinylm
 from tests.integration.cluster import Cluster

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from elasticd.cli.submit import prepare
-from elasticd.settings import config
+from elasticd.settings import places
 from elasticd.settings.notify import NotifyRules
 from elasticd.shell.children.environment import OF_ITS_PYTHON, PASSED_ON
 from elasticd.shell.children.ownvariables import FILE_NAME
@@ -125,7 +125,7 @@ def cluster(open_folder: Path, kernels: Path) -> Iterator[Cluster]:
         path.chmod(0o600)
         hook = (sys.executable, "-c", TELLER, str(made.home / "told"), OF_THE_HOOK)
         made.configure(node, notify=NotifyRules(job_finished=hook))
-        (made.home / node / config.FILE_NAME).chmod(0o600)
+        (made.home / node / places.FILE_NAME).chmod(0o600)
     with made:
         for node in made.nodes:  # laid there for the daemon, which makes its own so
             (made.home / node / "cache").chmod(0o700)
@@ -233,7 +233,7 @@ def _a_hook_learns_nothing_else(cluster: Cluster, told: dict[str, str]) -> None:
     told["the command of [notify]"] = by_hook.read_text()
     assert "ELASTICD_TEXT" in told["the command of [notify]"]
     by_hook.unlink()
-    wrong = cluster.home / "node-1" / config.FILE_NAME
+    wrong = cluster.home / "node-1" / places.FILE_NAME
     text = wrong.read_text()
     wrong.write_text(f"{text}\nparked = '{REFUSED}'\n")
     assert "[notify]" in text

@@ -12,7 +12,8 @@ import pytest
 
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import RunPreflight, ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.preflight import RunPreflight
 from elasticd.preflight.nodes import NODE_CHECKS
 from elasticd.preflight.seen import SPEED_NAME
 from elasticd.preflight.speeds import SpeedSeen

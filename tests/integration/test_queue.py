@@ -16,14 +16,8 @@ from elasticd.archive import Archive
 from elasticd.cli.submit import prepare
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import (
-    ArchivePart,
-    CancelJob,
-    NameJob,
-    ShowStatus,
-    SubmitJob,
-    Submitted,
-)
+from elasticd.core.words.requests.jobs import ArchivePart, CancelJob, NameJob, SubmitJob, Submitted
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
 from tests.integration.alone import JOBS

@@ -14,7 +14,7 @@ import pytest
 from elasticd.client.client import Client
 from elasticd.core.words.connections import Errand
 from elasticd.core.words.joining import FROM_RENEWER, Renew
-from elasticd.core.words.requests import RotateCertificates
+from elasticd.core.words.requests.nodes import RotateCertificates
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network.credentials import Credentials

@@ -17,7 +17,7 @@ import pytest
 
 from elasticd.core.words.connections import Errand
 from elasticd.core.words.joining import FROM_GUEST, Join
-from elasticd.core.words.requests import PutOutNode
+from elasticd.core.words.requests.nodes import PutOutNode
 from elasticd.ipc.frames import encode
 from elasticd.settings.config import load as load_config
 from elasticd.settings.config import split_address

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShutDown
+from elasticd.core.words.requests.nodes import ShutDown
 from elasticd.errors import NoDaemonError
 from tests.integration import watchful
 from tests.integration.alone import JOBS

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.core.words.requests import CancelJob
+from elasticd.core.words.requests.jobs import CancelJob
 from elasticd.shell.control.webtoken import make_token, token_of
 from elasticd.shell.storage import papers
 from elasticd.types import JobId

@@ -9,8 +9,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from elasticd.settings.config import FILE_NAME, dump, load, split_address
+from elasticd.settings.config import dump, load, split_address
 from elasticd.settings.localhomes import node_homes
+from elasticd.settings.places import FILE_NAME
 
 
 def why_not() -> str:

@@ -19,11 +19,11 @@ import psutil
 
 from elasticd.cli.mac.system import Tool, listed, tool
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.launchd.service import LaunchdService
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
-from elasticd.settings.config import default_home
+from elasticd.settings.places import default_home
 from elasticd.supervision.service import invoking_user, run_command
 
 CTL = (sys.executable, "-P", "-c", "from elasticd.cli import main; main()")

@@ -27,7 +27,7 @@ from elasticd.preflight.power import (
     not_awake,
     settings_of,
 )
-from elasticd.settings.config import default_home
+from elasticd.settings.places import default_home
 from elasticd.shell.assembly.chip import chip
 from elasticd.shell.children.awake import Awake
 from elasticd.supervision.service import Result, invoking_user, run_command

@@ -13,7 +13,8 @@ from elasticd.cli.keptlosses import kept_curves
 from elasticd.cli.monitors.scene import MOST_LOG_LINES, Recollection, Scene, first
 from elasticd.cli.watch import EventTail
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ReadEvents, ReadLogs, ShowStatus
+from elasticd.core.words.requests.logs import ReadLogs
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
 

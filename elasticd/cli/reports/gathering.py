@@ -18,7 +18,8 @@ from elasticd.cli.reports.fields import maps, number
 from elasticd.cli.reports.losses import LEAST_POINTS, LoggedCurve, curve, thinned
 from elasticd.client.client import Client
 from elasticd.core.jobs.losses import Loss
-from elasticd.core.words.requests import ListCheckpoints, OpenOutputs, ReadEvents, ShowStatus
+from elasticd.core.words.requests.checkpoints import ListCheckpoints
+from elasticd.core.words.requests.looking import OpenOutputs, ReadEvents, ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.settings.rules import one_line

@@ -9,7 +9,7 @@ from elasticd.archive import Archive
 from elasticd.client.client import Client
 from elasticd.client.queue import send_archive
 from elasticd.core.words.codec import from_plain
-from elasticd.core.words.requests import RunPreflight
+from elasticd.core.words.requests.preflight import RunPreflight
 from elasticd.errors import OperationError
 from elasticd.preflight.needs import ScriptOffer
 from elasticd.preflight.trials import Setting, Trial, TrialAsked, TrialSeen, slowest, untried

@@ -12,7 +12,9 @@ from elasticd.core.context import Context
 from elasticd.core.words import effects as e
 from elasticd.core.words.limits import in_parts
 from elasticd.core.words.records import NodeRecord
-from elasticd.core.words.requests import Failed, NodeChanged, Outcome
+from elasticd.core.words.requests.ends import Failed
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.nodes import NodeChanged
 from elasticd.core.words.tables import Nodes, NodesKept
 from elasticd.types import NodeId, NodeRole
 

@@ -15,7 +15,9 @@ from elasticd.core.jobs.ended import MANY, EndedJobs
 from elasticd.core.words import effects as e
 from elasticd.core.words.limits import in_parts
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import Failed, JobChanged, JobRetried, Outcome, Submitted
+from elasticd.core.words.requests.ends import Failed
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.jobs import JobChanged, JobRetried, Submitted
 from elasticd.core.words.tables import Jobs, JobsKept
 from elasticd.errors import OperationError
 from elasticd.recovery import fitness

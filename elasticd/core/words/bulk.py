@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from elasticd.checkpoints.questions import Question, WantShard
 from elasticd.core.words.codec import Words
-from elasticd.core.words.requests import CutHow, StrikeKind, StruckProcess
+from elasticd.core.words.requests.chaos import CutHow, StrikeKind, StruckProcess
 from elasticd.preflight.needs import JobNeeds
 from elasticd.types import JobId, NodeId, ShardCount, Stamp
 

@@ -112,20 +112,16 @@ def beyond(value: Any) -> tuple[tuple[str, Plain], ...]:
     return unknown.over(Unknown.of(said)).fields
 
 
-class Words(Generic[W]):
-    """The words of one conversation: frozen dataclasses, told apart by the key ``t`` or another.
+class Wording(Generic[W]):
+    """How the words of one conversation are written: frozen dataclasses, told apart by the key
+    ``t`` or another, or by their fields alone.
 
-    A word's name there is its ``kind``, else its class's name. Words may share a name whose fields
-    can't fit the same map; without a ``key`` all do, and the first that fits counts. A ``terse``
-    conversation doesn't say a None that is a field's default.
+    A word's name there is its ``kind``, else its class's name. A ``terse`` conversation doesn't say
+    a None that is a field's default.
     """
 
-    def __init__(self, union: Any, rows: bool = False, key: str = "t", terse: bool = False) -> None:
+    def __init__(self, rows: bool = False, key: str = "t", terse: bool = False) -> None:
         self.key = key
-        self.kinds: tuple[type[W], ...] = typing.get_args(union) or (union,)
-        self.named: dict[str, list[type[W]]] = {}
-        for each in self.kinds:
-            self.named.setdefault(_kind(each) if key else "", []).append(each)
         self._rows, self._terse = rows, terse
 
     def encode(self, word: W) -> dict[str, Plain]:
@@ -135,6 +131,21 @@ class Words(Generic[W]):
             unsaid = _nones(cast(type, type(word)))
             plain = {k: v for k, v in plain.items() if v is not None or k not in unsaid}
         return {self.key: _kind(type(word)), **plain} if self.key else cast(dict[str, Plain], plain)
+
+
+class Words(Wording[W]):
+    """The words of one conversation, to be read, too.
+
+    Words may share a name whose fields can't fit the same map; without a ``key`` all do, and the
+    first that fits counts.
+    """
+
+    def __init__(self, union: Any, rows: bool = False, key: str = "t", terse: bool = False) -> None:
+        super().__init__(rows, key, terse)
+        self.kinds: tuple[type[W], ...] = typing.get_args(union) or (union,)
+        self.named: dict[str, list[type[W]]] = {}
+        for each in self.kinds:
+            self.named.setdefault(_kind(each) if key else "", []).append(each)
 
     def knows(self, plain: dict[str, Plain]) -> bool:
         """Whether a word of this conversation has that name."""

@@ -19,7 +19,7 @@ from elasticd.core.words.frames import Frame
 from elasticd.core.words.messages import Message
 from elasticd.core.words.records import JobRecord, Path, Wanted, World
 from elasticd.core.words.reducers import FromReducer
-from elasticd.core.words.requests import Outcome
+from elasticd.core.words.requests.every import Outcome
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.core.words.trainers import FromTrainer, ToTrainer
 from elasticd.recovery.signatures import LastMemory

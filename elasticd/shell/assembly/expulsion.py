@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from elasticd.core.words.connections import PutOut
-from elasticd.core.words.requests import NodeChanged, PutOutNode
+from elasticd.core.words.requests.nodes import NodeChanged, PutOutNode
 from elasticd.errors import OperationError
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.server import Handlers, Stream, on

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from elasticd.core.words.connections import NodeInfo
-from elasticd.core.words.requests import RotateCertificates, RotationTold
+from elasticd.core.words.requests.nodes import RotateCertificates, RotationTold
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.assembly.renewing import Renewing
 from elasticd.shell.clock import unix_seconds

@@ -18,7 +18,7 @@ import psutil
 import structlog
 
 from elasticd.core.words.records import World
-from elasticd.core.words.requests import CutHow
+from elasticd.core.words.requests.chaos import CutHow
 from elasticd.errors import OperationError
 from elasticd.ipc.foreign import Address, shut_down
 from elasticd.settings.config import split_address

@@ -22,7 +22,7 @@ import structlog
 
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import Blow, CutHere, CutOrder, OfChaos, StrikeHere
-from elasticd.core.words.requests import (
+from elasticd.core.words.requests.chaos import (
     CutHow,
     CutLinks,
     LinksCut,

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticd.core.words.requests import ForgetJob, JobChanged, Outcome, ShowDisk
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.jobs import ForgetJob, JobChanged
+from elasticd.core.words.requests.looking import ShowDisk
 from elasticd.errors import OperationError
 from elasticd.shell.control.server import Handler, Handlers, Said, Stream, on
 from elasticd.shell.storage.usage import OF_JOBS, Usage, measure

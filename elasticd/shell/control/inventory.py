@@ -32,7 +32,7 @@ from elasticd.checkpoints.retention import (
 )
 from elasticd.checkpoints.summary import Row
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import (
+from elasticd.core.words.requests.checkpoints import (
     ListCheckpoints,
     OpenCheckpoint,
     PruneCheckpoints,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from elasticd.core.node import Node
-from elasticd.core.words import requests as r
 from elasticd.core.words.bulk import WantLog, WantLogStart
+from elasticd.core.words.requests.logs import LogBytes, LogCut, LogText, LogUnread, ReadLogs
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.shell.children.logspan import LogSpan
 from elasticd.shell.clock import unix_seconds
@@ -83,9 +83,9 @@ class LogDesk:
     now: Callable[[], float] = unix_seconds
 
     def handlers(self) -> Handlers:
-        return on(r.ReadLogs, self.logs)
+        return on(ReadLogs, self.logs)
 
-    async def logs(self, request: r.ReadLogs, stream: Stream) -> None:
+    async def logs(self, request: ReadLogs, stream: Stream) -> None:
         job, since = self.node.tables.jobs.known(request.job).id, request.since or 0.0
         places: dict[NodeId, _NodeLog] = {}
         first: set[NodeId] | None = None
@@ -131,7 +131,7 @@ class LogDesk:
                     place.marks.clear()
                     continue
                 if place.left_out:
-                    await stream.send(r.LogCut(ranks.get(node), node, place.left_out))
+                    await stream.send(LogCut(ranks.get(node), node, place.left_out))
                     place.left_out = ""
                 if data := place.took(data, until):
                     moved = True
@@ -144,12 +144,12 @@ class LogDesk:
                     if request.rank is None and nodes:
                         unread |= dict.fromkeys(ranks.keys() - {*nodes}, "it is not there")
                     for node in sorted(unread.keys() & ranks.keys()):
-                        await stream.send(r.LogUnread(ranks[node], node, unread[node]))
+                        await stream.send(LogUnread(ranks[node], node, unread[node]))
                     return
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
 
-    async def _place(self, node: NodeId, request: r.ReadLogs, first: bool, nodes: int) -> _NodeLog:
+    async def _place(self, node: NodeId, request: ReadLogs, first: bool, nodes: int) -> _NodeLog:
         """Where to begin. ``first``: the node was there when its log was asked for."""
         job, past = self.node.tables.jobs.known(request.job).id, request.past or {}
         if (shown := past.get(node)) is None:
@@ -199,7 +199,7 @@ class LogDesk:
             os.close(fd)
 
     def _nodes_by_rank(
-        self, job: JobId, request: r.ReadLogs, ranks: dict[NodeId, int]
+        self, job: JobId, request: ReadLogs, ranks: dict[NodeId, int]
     ) -> list[NodeId]:
         if (rank := request.rank) is not None:
             if request.follow and not ranks:
@@ -216,10 +216,10 @@ class LogDesk:
 
 
 def _said(
-    request: r.ReadLogs, rank: int | None, node: NodeId, place: _NodeLog, data: bytes
-) -> r.LogText | r.LogBytes:
+    request: ReadLogs, rank: int | None, node: NodeId, place: _NodeLog, data: bytes
+) -> LogText | LogBytes:
     text = "" if request.raw else place.decoder.decode(data)
     if request.past is None:
-        return r.LogBytes(rank, node, data) if request.raw else r.LogText(rank, node, text)
+        return LogBytes(rank, node, data) if request.raw else LogText(rank, node, text)
     at = place.told()
-    return r.LogBytes(rank, node, data, at) if request.raw else r.LogText(rank, node, text, at)
+    return LogBytes(rank, node, data, at) if request.raw else LogText(rank, node, text, at)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elasticd.core.words import requests as r
+from elasticd.core.words.requests.looking import ReadLosses
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.losses import Losses
 from elasticd.types import JobId
@@ -20,7 +20,7 @@ class LossDesk:
     known: Callable[[JobId], JobId]
 
     def handlers(self) -> Handlers:
-        return on(r.ReadLosses, self.read)
+        return on(ReadLosses, self.read)
 
-    async def read(self, request: r.ReadLosses, stream: Stream) -> Mapping[str, Any]:
+    async def read(self, request: ReadLosses, stream: Stream) -> Mapping[str, Any]:
         return await self.losses.of(self.known(request.job))

@@ -21,8 +21,8 @@ from elasticd.core.jobs.notices import (
     NoticeBook,
     PeopleNotice,
 )
-from elasticd.core.words import requests as r
 from elasticd.core.words.limits import clipped
+from elasticd.core.words.requests.looking import TryNotices
 from elasticd.errors import OperationError
 from elasticd.settings.notify import NotifyRules
 from elasticd.settings.rules import one_line
@@ -65,7 +65,7 @@ class NoticeDesk:
         self._tasks = Tasks("telling people")
 
     def handlers(self) -> Handlers:
-        return on(r.TryNotices, self.try_them)
+        return on(TryNotices, self.try_them)
 
     async def rounds(self) -> None:
         """For ever. What was begun ends with it."""
@@ -76,7 +76,7 @@ class NoticeDesk:
         finally:
             await self._tasks.cancel()
 
-    async def try_them(self, request: r.TryNotices, stream: Stream) -> Mapping[str, Any]:
+    async def try_them(self, request: TryNotices, stream: Stream) -> Mapping[str, Any]:
         """Do at once what is to be done on that event, or on any, and say how it went.
 
         Raises:

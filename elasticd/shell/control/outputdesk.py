@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elasticd.core.words.bulk import WantOutput
-from elasticd.core.words.requests import OpenOutputs
+from elasticd.core.words.requests.looking import OpenOutputs
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.outputs import OutputFile, OutputSet, shown
 from elasticd.shell.control.server import Handlers, Stream, on

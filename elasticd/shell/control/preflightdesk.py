@@ -25,7 +25,7 @@ from elasticd.core.words.bulk import (
     WantSpeed,
 )
 from elasticd.core.words.codec import UNKNOWN, to_plain
-from elasticd.core.words.requests import PreflightTold, RunPreflight
+from elasticd.core.words.requests.preflight import PreflightTold, RunPreflight
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.preflight.firststeps import StepSeen, judged_steps

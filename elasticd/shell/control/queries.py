@@ -9,11 +9,15 @@ from typing import Any, Protocol
 from elasticd.core.jobs.status import jobs_without
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words import requests as r
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.connections import NodeInfo
 from elasticd.core.words.limits import PART_BYTES, most_bytes
 from elasticd.core.words.records import Path
+from elasticd.core.words.requests.ends import Failed
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.jobs import CancelJob, ForgetJob, PauseJob, ResumeJob, RetryJob
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
+from elasticd.core.words.requests.nodes import DrainNode, ForgetNode, Restart, ShutDown, UndrainNode
 from elasticd.errors import OperationError
 from elasticd.settings.config import roles_of
 from elasticd.shell.control.jobfiles import JobFiles
@@ -67,24 +71,24 @@ class Queries:
         self._loop = loop
         self._told = told
         self._requests = 0
-        self._waiting: dict[int, asyncio.Future[r.Outcome]] = {}
+        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self.files = JobFiles(node, states.archives, states.me)
         self.submissions = Submissions(node, states, self.files, self._ask)
         self._listing = JobListing(node, events, self._events, self.submissions.preflights)
 
     def handlers(self) -> Handlers:
         return {
-            **on(r.ShowStatus, self.status),
-            **on(r.CancelJob, self.cancel),
-            **on(r.PauseJob, self.pause),
-            **on(r.ResumeJob, self.resume),
-            **on(r.RetryJob, self.retry),
-            **on(r.DrainNode, self.drain),
-            **on(r.UndrainNode, self.undrain),
-            **on(r.ForgetNode, self.forget_node),
-            **on(r.ReadEvents, self.events),
-            **on(r.ShutDown, self.shutdown),
-            **on(r.Restart, self.restart),
+            **on(ShowStatus, self.status),
+            **on(CancelJob, self.cancel),
+            **on(PauseJob, self.pause),
+            **on(ResumeJob, self.resume),
+            **on(RetryJob, self.retry),
+            **on(DrainNode, self.drain),
+            **on(UndrainNode, self.undrain),
+            **on(ForgetNode, self.forget_node),
+            **on(ReadEvents, self.events),
+            **on(ShutDown, self.shutdown),
+            **on(Restart, self.restart),
         }
 
     def reply(self, effect: e.Reply) -> None:
@@ -95,7 +99,7 @@ class Queries:
 
     # --- looking ------------------------------------------------------------------------------
 
-    async def status(self, request: r.ShowStatus, stream: Stream) -> Mapping[str, Any]:
+    async def status(self, request: ShowStatus, stream: Stream) -> Mapping[str, Any]:
         node, view = self._node, self._node.views.view
         listed = self._listing.listed(request.ended)
         waiting = self._listing.before(request.job)
@@ -165,7 +169,7 @@ class Queries:
             for path in self._ways.paths_of(name)
         ]
 
-    async def events(self, request: r.ReadEvents, stream: Stream) -> None:
+    async def events(self, request: ReadEvents, stream: Stream) -> None:
         job = self.known(request.job) if request.job is not None else None
         await self._told()
         events = self._events.follow(job) if request.follow else self._events.so_far(job)
@@ -176,33 +180,33 @@ class Queries:
 
     # --- changing -----------------------------------------------------------------------------
 
-    async def cancel(self, request: r.CancelJob, stream: Stream) -> r.Outcome:
+    async def cancel(self, request: CancelJob, stream: Stream) -> Outcome:
         job = self.known(request.job)
         return await self._ask(lambda number: e.Cancel(number, job))
 
-    async def forget(self, request: r.ForgetJob, stream: Stream) -> r.Outcome:
+    async def forget(self, request: ForgetJob, stream: Stream) -> Outcome:
         # Also if it is forgotten here: a node that has joined since may not have heard of it.
         return await self._ask(lambda number: e.Forget(number, request.job))
 
-    async def pause(self, request: r.PauseJob, stream: Stream) -> r.Outcome:
+    async def pause(self, request: PauseJob, stream: Stream) -> Outcome:
         job = self.known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, True))
 
-    async def resume(self, request: r.ResumeJob, stream: Stream) -> r.Outcome:
+    async def resume(self, request: ResumeJob, stream: Stream) -> Outcome:
         job = self.known(request.job)
         return await self._ask(lambda number: e.Pause(number, job, False))
 
-    async def retry(self, request: r.RetryJob, stream: Stream) -> r.Outcome:
+    async def retry(self, request: RetryJob, stream: Stream) -> Outcome:
         job = self.known(request.job)
         return await self._ask(lambda number: e.Retry(number, job, request.memory))
 
-    async def drain(self, request: r.DrainNode, stream: Stream) -> r.Outcome:
+    async def drain(self, request: DrainNode, stream: Stream) -> Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, True))
 
-    async def undrain(self, request: r.UndrainNode, stream: Stream) -> r.Outcome:
+    async def undrain(self, request: UndrainNode, stream: Stream) -> Outcome:
         return await self._ask(lambda number: e.Drain(number, request.node, False))
 
-    async def forget_node(self, request: r.ForgetNode, stream: Stream) -> r.Outcome:
+    async def forget_node(self, request: ForgetNode, stream: Stream) -> Outcome:
         name = request.node
         if name not in self.known_nodes():
             raise OperationError(f"no node {name}")
@@ -212,16 +216,16 @@ class Queries:
         """The ids of all that there are, or were."""
         return {*self.node_names(), *self._node.tables.nodes.records}
 
-    async def shutdown(self, request: r.ShutDown, stream: Stream) -> None:
+    async def shutdown(self, request: ShutDown, stream: Stream) -> None:
         self._shut_down()
 
-    async def restart(self, request: r.Restart, stream: Stream) -> None:
+    async def restart(self, request: Restart, stream: Stream) -> None:
         """Has no end: the client waits for that of the daemon, however long it takes, and nothing
         is asked of it meanwhile."""
         self._restart()
         await asyncio.Event().wait()
 
-    async def _ask(self, event: Callable[[int], e.Event]) -> r.Outcome:
+    async def _ask(self, event: Callable[[int], e.Event]) -> Outcome:
         """What the control plane says to a request.
 
         Raises:
@@ -229,14 +233,14 @@ class Queries:
         """
         self._requests += 1
         number = self._requests
-        future: asyncio.Future[r.Outcome] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
             self._post(event(number))
             answer = await future
         finally:
             del self._waiting[number]
-        if isinstance(answer, r.Failed):
+        if isinstance(answer, Failed):
             raise OperationError(answer.error)
         return answer
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticd.core.words.codec import Words, to_plain
-from elasticd.core.words.requests import REQUESTS, Answer, Failed, StreamEnded
+from elasticd.core.words.requests.ends import Failed, StreamEnded
+from elasticd.core.words.requests.every import REQUESTS, Answer
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.accounts import peer_uid

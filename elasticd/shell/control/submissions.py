@@ -14,10 +14,11 @@ from typing import Any
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words import requests as r
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.limits import most_bytes
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.jobs import ArchivePart, JobNamed, NameJob, SubmitJob, Submitted
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.accounts import account_of
@@ -74,19 +75,19 @@ class Submissions:
     node: Node
     states: States
     files: JobFiles
-    ask: Callable[[Callable[[int], e.Event]], Awaitable[r.Outcome]]
+    ask: Callable[[Callable[[int], e.Event]], Awaitable[Outcome]]
     foresee: Foresee = _as_it_is
     preflights: Preflights = field(default_factory=Preflights)
     _last: LastNumber = field(default_factory=LastNumber)
     _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
     def handlers(self) -> Handlers:
-        return {**on(r.NameJob, self.name_job), **on(r.SubmitJob, self.submit)}
+        return {**on(NameJob, self.name_job), **on(SubmitJob, self.submit)}
 
-    async def name_job(self, request: r.NameJob, stream: Stream) -> r.JobNamed:
-        return r.JobNamed(self._new_id(request.name))
+    async def name_job(self, request: NameJob, stream: Stream) -> JobNamed:
+        return JobNamed(self._new_id(request.name))
 
-    async def submit(self, request: r.SubmitJob, stream: Stream) -> r.Outcome:
+    async def submit(self, request: SubmitJob, stream: Stream) -> Outcome:
         try:
             spec = JobSpec.from_dict(request.spec)
         except (KeyError, TypeError, ValueError) as error:
@@ -107,7 +108,7 @@ class Submissions:
 
     async def take(
         self, spec: JobSpec, data: bytes, digest: str, uid: int | None = None
-    ) -> r.Submitted:
+    ) -> Submitted:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated.
         ``uid``: who has submitted it.
 
@@ -158,7 +159,7 @@ class Submissions:
         by = await asyncio.to_thread(account_of, uid)
         return replace(record, submitter=by, submitted_on=self.files.me if by else NodeId(""))
 
-    async def _queue(self, record: JobRecord, kept: Awaitable[None]) -> r.Submitted:
+    async def _queue(self, record: JobRecord, kept: Awaitable[None]) -> Submitted:
         """Its files are here once ``kept``. They are on other nodes before anybody knows the job,
         so that no job is known whose files are lost."""
         try:
@@ -173,7 +174,7 @@ class Submissions:
         if is_new:
             tell()
         obstacle = self.node.drivers.obstacle(foreseen, self._members())
-        return r.Submitted(record.id, obstacle, short)
+        return Submitted(record.id, obstacle, short)
 
     def _members(self) -> tuple[NodeId, ...]:
         view = self.node.views.view
@@ -203,7 +204,7 @@ async def receive_archive(stream: Stream, arriving: Arrival, size: int) -> None:
 
 def _part(frame: dict[str, Any]) -> bytes:
     try:
-        part: r.ArchivePart = from_plain(r.ArchivePart, frame)
+        part: ArchivePart = from_plain(ArchivePart, frame)
     except ProtocolError as error:
         raise UsageError(f"bad submission: {error}") from None
     return part.data

@@ -15,7 +15,7 @@ from typing import Any
 
 from elasticd.core.words.bulk import WantFirstStep
 from elasticd.core.words.codec import UNKNOWN, from_plain, to_plain
-from elasticd.core.words.requests import PreflightTold
+from elasticd.core.words.requests.preflight import PreflightTold
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError
 from elasticd.preflight.needs import ScriptOffer

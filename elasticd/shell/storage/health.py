@@ -20,6 +20,7 @@ from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import account_name
+from elasticd.settings.places import FILE_NAME
 from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.binding import bound
 from elasticd.shell.storage import diskend, papers
@@ -122,7 +123,7 @@ def _address(home: Path, start: str) -> Iterator[HomeFinding]:
             "End the program that listens there, or give it another address of this machine's: "
             + (begun_anew(home) if is_local(home) else other)
         )
-        yield HomeFinding(home / config.FILE_NAME, cause, cure)
+        yield HomeFinding(home / FILE_NAME, cause, cure)
 
 
 def _networks(home: Path) -> Iterator[HomeFinding]:
@@ -135,7 +136,7 @@ def _networks(home: Path) -> Iterator[HomeFinding]:
         return
     at = ", ".join(ownaddresses.found(settings).addresses)
     yield HomeFinding(
-        home / config.FILE_NAME,
+        home / FILE_NAME,
         f"listen = {settings.listen!r}: the daemon listens on all networks of this machine, and"
         f" takes members of its cluster only. The others are told {at}, and rings may use each of"
         " these, unencrypted",
@@ -157,7 +158,7 @@ def _hooks(home: Path) -> Iterator[HomeFinding]:
             os.path.isfile(hook[0]) and os.access(hook[0], os.X_OK)
         ):
             yield HomeFinding(
-                home / config.FILE_NAME,
+                home / FILE_NAME,
                 f"[notify] {name}: its program isn't there, or can't be run",
                 "Name one that is there and is executable, and try it:"
                 f" {quoted(of_home(f'notify --test --event {name}', home))}",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from elasticd.errors import ConfigError
 from elasticd.settings import config
-from elasticd.settings.config import FILE_NAME, NodeConfig
+from elasticd.settings.config import NodeConfig
+from elasticd.settings.places import FILE_NAME
 from elasticd.settings.rules import Value
 from elasticd.settings.toml import Document
 from elasticd.shell.storage.durable import write_durable

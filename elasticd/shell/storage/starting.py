@@ -13,6 +13,7 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.places import FILE_NAME
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.shell.storage.homefolders import misplaced
 from elasticd.trust.issuing import Register
@@ -54,7 +55,7 @@ def hindrances(home: Path, file: Path | None = None, me: int | None = None) -> I
         yield Hindrance(home, str(error), "Do what is named there", error)
     for path, cause, cure in misplaced(home):
         yield Hindrance(path, cause, cure, OperationError(f"{path} {cause}. {cure}"))
-    path = file or home / config.FILE_NAME
+    path = file or home / FILE_NAME
     try:
         settings = config.load(home, file)
     except ElasticdError as error:
@@ -84,14 +85,14 @@ def belonging(home: Path, settings: NodeConfig | None) -> Belonging | None:
     if not papers.folder_of(home).exists():
         if settings is not None and settings.peers:
             raise UsageError(
-                f"{home / config.FILE_NAME}: peers are given, and this node has no certificate;"
+                f"{home / FILE_NAME}: peers are given, and this node has no certificate;"
                 f" {_first_papers(home)}"
             )
         return None
     member = papers.read(home)
     if settings is not None and member.node != settings.node_id:
         raise UsageError(
-            f"{home / config.FILE_NAME}: node_id is {settings.node_id!r}, and the node's"
+            f"{home / FILE_NAME}: node_id is {settings.node_id!r}, and the node's"
             f" certificate is {member.node!r}'s; {_named_again(home, member)}"
         )
     revoked, renewal = papers.read_revoked(home), papers.read_renewal(home)

@@ -22,7 +22,7 @@ from elasticd.cli.health import _start, failures, walled
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError, DiskError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
-from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME
+from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
 from elasticd.shell.network.wall import Wall

@@ -11,7 +11,8 @@ import pytest
 from elasticd.cli import rotation
 from elasticd.cli.options import Common
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import Request, RotateCertificates, RotationTold
+from elasticd.core.words.requests.every import Request
+from elasticd.core.words.requests.nodes import RotateCertificates, RotationTold
 from elasticd.errors import NoDaemonError, OperationError
 from elasticd.types import NodeId
 

@@ -19,17 +19,12 @@ from elasticd.client import connection
 from elasticd.client.client import Client
 from elasticd.client.connection import NobodyListens, probe
 from elasticd.client.queue import ARCHIVE_FRAME_BYTES
-from elasticd.core.words.requests import (
-    CancelJob,
-    DrainNode,
-    JobChanged,
-    NodeChanged,
-    ReadEvents,
-    ShowStatus,
-)
+from elasticd.core.words.requests.jobs import CancelJob, JobChanged
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
+from elasticd.core.words.requests.nodes import DrainNode, NodeChanged
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
-from elasticd.settings.config import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.settings.job import JobSpec
+from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.types import JobId, NodeId
 from tests.unit.client.fake_daemon import FakeDaemon
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.homes import home_option, local_home, sockets, user_home
-from elasticd.settings.config import LOCAL_LOCK_NAME, default_home
 from elasticd.settings.localhomes import node_homes
+from elasticd.settings.places import LOCAL_LOCK_NAME, default_home
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from elasticd.client.restarting import restart
-from elasticd.core.words.requests import Restart
+from elasticd.core.words.requests.nodes import Restart
 from elasticd.shell.control.queries import Queries
 from tests.unit.client.fake_daemon import FakeDaemon
 

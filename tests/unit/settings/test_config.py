@@ -11,6 +11,7 @@ from elasticd.errors import ConfigError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.keep import KeepRules
+from elasticd.settings.places import default_home
 
 
 def load(home: Path, text: str) -> NodeConfig:
@@ -113,7 +114,7 @@ def test_what_is_dumped_is_read_back(tmp_path: Path) -> None:
     ],
 )
 def test_the_default_home(environment: dict[str, str], platform: str, home: str) -> None:
-    assert config.default_home(environment, platform) == Path(home).expanduser()
+    assert default_home(environment, platform) == Path(home).expanduser()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.client.client import Client
 from elasticd.client.homes import sockets
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import NoDaemonError
 from elasticd.settings.localhomes import node_homes
 from tests.nobody import as_nobody

@@ -10,7 +10,7 @@ import pytest
 
 from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import UsageError
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.shell.control.jobsfolder import find_jobs, refuse_foreign

@@ -13,7 +13,7 @@ import pytest
 
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import REQUESTS
+from elasticd.core.words.requests.every import REQUESTS
 from elasticd.ipc.frames import Decoder
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.control.jobsfolder import ACCEPTED_NAME, JobsFolder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.settings.config import FILE_NAME
+from elasticd.settings.places import FILE_NAME
 from elasticd.shell.storage import papers
 from tests.members import member
 

@@ -16,9 +16,9 @@ import pytest
 import elasticd.shell
 from elasticd.core.jobs.notices import Around
 from elasticd.core.words.records import JobRecord
-from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.notify import NotifyRules
+from elasticd.settings.places import FILE_NAME
 from elasticd.shell.assembly.daemon import Daemon
 from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.children import watch as childwatch
@@ -124,8 +124,8 @@ Plant = Callable[[Path, pytest.MonkeyPatch], AsyncIterator[Planted]]
 
 async def in_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
     planted = Planted()
-    (home / config.FILE_NAME).write_text("quota_bytes = 1000\n")
-    watch = SettingsWatch(home / config.FILE_NAME, NodeConfig(), planted, lambda *told: None)
+    (home / FILE_NAME).write_text("quota_bytes = 1000\n")
+    watch = SettingsWatch(home / FILE_NAME, NodeConfig(), planted, lambda *told: None)
     watch.start()
     yield planted
     await watch.close()

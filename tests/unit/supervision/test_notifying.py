@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 import pytest
 
 from elasticd.client.client import Client
-from elasticd.core.words.requests import ShowStatus
+from elasticd.core.words.requests.looking import ShowStatus
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.process

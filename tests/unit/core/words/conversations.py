@@ -14,8 +14,8 @@ from elasticd.core.words.codec import Words
 
 def _found() -> dict[str, Words[Any]]:
     modules = [
-        importlib.import_module(f"{words.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(words.__path__)
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(words.__path__, f"{words.__name__}.")
     ]
     return {
         name: value

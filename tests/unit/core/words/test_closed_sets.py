@@ -16,7 +16,7 @@ import pytest
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.codec import Words, from_plain, to_plain
 from elasticd.core.words.records import JobRecord, NodeRecord, View, World
-from elasticd.core.words.requests import Answer
+from elasticd.core.words.requests.every import Answer
 from elasticd.errors import ProtocolError
 from tests.fuzz.samples import sample
 from tests.unit.core.words.conversations import CONVERSATIONS

@@ -8,19 +8,13 @@ import pytest
 from hypothesis import given
 
 from elasticd.core.words.codec import from_plain, to_plain
-from elasticd.core.words.requests import (
-    REQUESTS,
-    Answer,
-    ArchivePart,
-    CutLinks,
-    Failed,
-    PruneCheckpoints,
-    ReadLogs,
-    Request,
-    ShowStatus,
-    StrikeRank,
-    SubmitJob,
-)
+from elasticd.core.words.requests.chaos import CutLinks, StrikeRank
+from elasticd.core.words.requests.checkpoints import PruneCheckpoints
+from elasticd.core.words.requests.ends import Failed
+from elasticd.core.words.requests.every import REQUESTS, Answer, Request
+from elasticd.core.words.requests.jobs import ArchivePart, SubmitJob
+from elasticd.core.words.requests.logs import ReadLogs
+from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId
 from tests.unit.core.words.drawn import values

@@ -11,7 +11,7 @@ import pytest
 
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.core.words.connections import NodeInfo, PutOut
-from elasticd.core.words.requests import RotateCertificates, RotationTold
+from elasticd.core.words.requests.nodes import RotateCertificates, RotationTold
 from elasticd.errors import OperationError
 from elasticd.shell.assembly.renewing import Renewing, Surroundings
 from elasticd.shell.assembly.rotating import KnownNodes, Rotating

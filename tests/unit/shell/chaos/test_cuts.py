@@ -14,7 +14,7 @@ import pytest
 
 from elasticd.core.words.bulk import WANTS, CutHere
 from elasticd.core.words.records import World
-from elasticd.core.words.requests import REQUESTS
+from elasticd.core.words.requests.every import REQUESTS
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.foreign import shut_down
 from elasticd.shell.chaos import firewall as firewalls

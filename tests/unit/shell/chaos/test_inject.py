@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from elasticd.core.words.bulk import Blow, StrikeHere
-from elasticd.core.words.requests import StruckProcess
+from elasticd.core.words.requests.chaos import StruckProcess
 from elasticd.errors import UsageError
 from elasticd.shell.chaos.inject import Chaos, wake_later
 from elasticd.types import NodeId

@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words.requests import ForgetJob, JobChanged, OpenOutputs, Outcome, ShowDisk
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.jobs import ForgetJob, JobChanged
+from elasticd.core.words.requests.looking import OpenOutputs, ShowDisk
 from elasticd.errors import OperationError
 from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.server import Stream, on

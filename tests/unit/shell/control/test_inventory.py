@@ -15,7 +15,7 @@ from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import OpenCheckpoint, VerifyCheckpoints
+from elasticd.core.words.requests.checkpoints import OpenCheckpoint, VerifyCheckpoints
 from elasticd.errors import OperationError
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory

@@ -13,7 +13,7 @@ import pytest
 
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import WantLog, WantLogStart
-from elasticd.core.words.requests import LogCut, LogUnread, ReadLogs
+from elasticd.core.words.requests.logs import LogCut, LogUnread, ReadLogs
 from elasticd.errors import OperationError
 from elasticd.shell.children.logspan import LogSpan, Marks, tail_start
 from elasticd.shell.control.logdesk import LogDesk

@@ -7,7 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.core.words import requests as r
+from elasticd.core.words.requests.chaos import CutLinks
+from elasticd.core.words.requests.jobs import CancelJob, ForgetJob
+from elasticd.core.words.requests.logs import ReadLogs
+from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
+from elasticd.core.words.requests.nodes import DrainNode, ShutDown
+from elasticd.core.words.requests.preflight import RunPreflight
 from elasticd.errors import OperationError
 from elasticd.preflight.needs import JobNeeds
 from elasticd.shell.control.names import Names, in_full
@@ -32,22 +37,22 @@ NAMES = Names(lambda: JOBS, lambda: ["gone-1-aaaa"], lambda: NODES)
     ],
 )
 def test_a_beginning_that_fits_one_job(given: str, full: str) -> None:
-    assert NAMES.complete(r.CancelJob(JobId(given))) == r.CancelJob(JobId(full))
+    assert NAMES.complete(CancelJob(JobId(given))) == CancelJob(JobId(full))
 
 
 def test_of_several_none_is_taken() -> None:
     with pytest.raises(OperationError, match="several jobs begin with byte: byte-lm-1-aaaa, byte"):
-        NAMES.complete(r.ForgetJob(JobId("byte")))
+        NAMES.complete(ForgetJob(JobId("byte")))
     many = [f"n-{number}" for number in range(9)]
     with pytest.raises(OperationError, match=r"n-0, n-1, n-2, n-3, n-4 and 4 more$"):
         in_full("n", "node", many)
 
 
 def test_nodes_and_groups_of_nodes() -> None:
-    assert NAMES.complete(r.DrainNode(NodeId("pc"))).node == "pc-1"
-    assert NAMES.complete(r.DrainNode(NodeId("mac"))).node == "mac"
+    assert NAMES.complete(DrainNode(NodeId("pc"))).node == "pc-1"
+    assert NAMES.complete(DrainNode(NodeId("mac"))).node == "mac"
     groups = ((NodeId("mac"), NodeId("p")), (NodeId("mac-"),))
-    assert NAMES.complete(r.CutLinks("partition", groups, 1.0)).groups == (
+    assert NAMES.complete(CutLinks("partition", groups, 1.0)).groups == (
         ("mac", "pc-1"),
         ("mac-2",),
     )
@@ -55,8 +60,8 @@ def test_nodes_and_groups_of_nodes() -> None:
 
 def test_what_names_nothing_stays() -> None:
     # What a job needs is no id.
-    needs = r.RunPreflight(job=JobNeeds("byte"))
-    for request in (r.ShowStatus(), r.ShutDown(), r.ReadEvents(), needs):
+    needs = RunPreflight(job=JobNeeds("byte"))
+    for request in (ShowStatus(), ShutDown(), ReadEvents(), needs):
         assert NAMES.complete(request) is request
 
 
@@ -66,10 +71,10 @@ def test_handlers_are_given_ids_in_full() -> None:
     async def handle(request: Any, stream: Any) -> None:
         seen.append(request)
 
-    wrapped = NAMES.completing({r.ReadLogs: handle})
+    wrapped = NAMES.completing({ReadLogs: handle})
     stream: Any = None
-    asyncio.run(_await(wrapped[r.ReadLogs](r.ReadLogs(JobId("byte-lm-2"), 1), stream)))
-    assert seen == [r.ReadLogs(JobId("byte-lm-2-bbbb"), 1)]
+    asyncio.run(_await(wrapped[ReadLogs](ReadLogs(JobId("byte-lm-2"), 1), stream)))
+    assert seen == [ReadLogs(JobId("byte-lm-2-bbbb"), 1)]
 
 
 async def _await(awaitable: Any) -> None:
@@ -87,15 +92,15 @@ def test_what_is_asked_of_a_job_waits_until_its_preflight_is_over() -> None:
         order.append(type(request).__name__)
 
     names = Names(lambda: JOBS, tuple, lambda: NODES, known)
-    kinds = r.ShowStatus, r.CancelJob
+    kinds = ShowStatus, CancelJob
     handlers = names.completing({kind: handle for kind in kinds})
     stream = cast(Stream, None)
 
     async def main() -> None:
         cancelled = asyncio.ensure_future(
-            handlers[r.CancelJob](r.CancelJob(JobId("digits-3-cccc-4")), stream)
+            handlers[CancelJob](CancelJob(JobId("digits-3-cccc-4")), stream)
         )
-        await handlers[r.ShowStatus](r.ShowStatus(job=JobId("byte-lm-1")), stream)
+        await handlers[ShowStatus](ShowStatus(job=JobId("byte-lm-1")), stream)
         assert order == ["ShowStatus"]
         over.set()
         await cancelled

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elasticd.core.jobs.notices import Around
-from elasticd.core.words import requests as r
+from elasticd.core.words.requests.looking import TryNotices
 from elasticd.errors import OperationError
 from elasticd.settings.notify import NotifyRules
 from elasticd.shell.clock import unix_seconds
@@ -104,14 +104,14 @@ def test_events_that_are_strange_are_passed_over(node: Node) -> None:
 
 def test_a_test_tells_at_once(node: Node) -> None:
     desk = node.desk(job_failed=("/bin/x",), parked=SECRET)
-    tried = asyncio.run(desk.try_them(r.TryNotices(), NOBODY))["tried"]
+    tried = asyncio.run(desk.try_them(TryNotices(), NOBODY))["tried"]
     assert tried == [{"event": e, "error": None, "output": ""} for e in ("job_failed", "parked")]
     node.status = 75
-    (one,) = asyncio.run(desk.try_them(r.TryNotices("parked"), NOBODY))["tried"]
+    (one,) = asyncio.run(desk.try_them(TryNotices("parked"), NOBODY))["tried"]
     assert one["error"] == "the webhook ended with status 75 ()" and len(node.calls) == 3
     with pytest.raises(
         OperationError, match="says nothing of node_lost: it has job_failed, parked"
     ):
-        asyncio.run(desk.try_them(r.TryNotices("node_lost"), NOBODY))
+        asyncio.run(desk.try_them(TryNotices("node_lost"), NOBODY))
     with pytest.raises(OperationError, match=r"taken no .* settings_refused"):
-        asyncio.run(node.desk().try_them(r.TryNotices(), NOBODY))
+        asyncio.run(node.desk().try_them(TryNotices(), NOBODY))

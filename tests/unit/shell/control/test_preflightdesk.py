@@ -15,7 +15,7 @@ import pytest
 
 from elasticd.core.words.bulk import Want, WantFacts, WantFirstStep, WantJobFacts, WantSpeed
 from elasticd.core.words.codec import to_plain
-from elasticd.core.words.requests import PreflightTold, RunPreflight
+from elasticd.core.words.requests.preflight import PreflightTold, RunPreflight
 from elasticd.errors import OperationError, UsageError
 from elasticd.preflight.firststeps import StepSeen
 from elasticd.preflight.links import LinkSeen

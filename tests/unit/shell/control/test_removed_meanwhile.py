@@ -21,7 +21,11 @@ from elasticd.checkpoints.manifest import Manifest, Shard
 from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.store import LocalStore
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import ListCheckpoints, OpenCheckpoint, VerifyCheckpoints
+from elasticd.core.words.requests.checkpoints import (
+    ListCheckpoints,
+    OpenCheckpoint,
+    VerifyCheckpoints,
+)
 from elasticd.errors import OperationError, StateError
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory

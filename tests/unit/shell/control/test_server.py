@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from elasticd.core.words.codec import Words
-from elasticd.core.words.requests import REQUESTS
+from elasticd.core.words.requests.every import REQUESTS
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
 from elasticd.shell.assembly.expulsion import Expulsion

@@ -13,6 +13,7 @@ import pytest
 
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.places import FILE_NAME
 from elasticd.shell.control import settingswatch as module
 from elasticd.shell.control.settingswatch import SettingsWatch
 
@@ -23,7 +24,7 @@ class Node:
     """What a daemon is told by its watch."""
 
     def __init__(self, home: Path) -> None:
-        self.path = home / config.FILE_NAME
+        self.path = home / FILE_NAME
         self.holds = NodeConfig()
         self.wrong: list[str] = []
         self.told: asyncio.Queue[tuple[str, str, list[str]]] = asyncio.Queue()

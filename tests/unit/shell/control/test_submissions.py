@@ -17,9 +17,10 @@ from elasticd import archive
 from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
-from elasticd.core.words import requests as r
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests.every import Outcome
+from elasticd.core.words.requests.jobs import ArchivePart, NameJob, SubmitJob, Submitted
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children import launches
@@ -78,11 +79,11 @@ class Daemon:
             raise OperationError(self.failing[node])
         return 0
 
-    async def ask(self, event: Callable[[int], e.Event]) -> r.Outcome:
+    async def ask(self, event: Callable[[int], e.Event]) -> Outcome:
         submit = event(1)
         assert isinstance(submit, e.Submit)
         self.queued.append(submit.record)
-        return r.Submitted(submit.record.id)
+        return Submitted(submit.record.id)
 
     def arriving(self) -> int:
         return len([*self.folder.glob(".arriving-*")])
@@ -95,13 +96,13 @@ class Sender:
         self.half, self.go = asyncio.Event(), asyncio.Event()
         self.stream = Stream(cast(Any, None), cast(Any, None))
 
-    async def send(self, submissions: Submissions, number: int) -> r.Outcome:
+    async def send(self, submissions: Submissions, number: int) -> Outcome:
         digest = archive.digest(DATA)
-        request = r.SubmitJob(SPEC.to_dict(), len(DATA), digest, JobId(f"job-{number}-aaaa"))
+        request = SubmitJob(SPEC.to_dict(), len(DATA), digest, JobId(f"job-{number}-aaaa"))
         answer = asyncio.create_task(submissions.submit(request, self.stream))
-        await self.stream._frames.put(to_plain(r.ArchivePart(DATA[:4])))
+        await self.stream._frames.put(to_plain(ArchivePart(DATA[:4])))
         await self.go.wait()
-        await self.stream._frames.put(to_plain(r.ArchivePart(DATA[4:])))
+        await self.stream._frames.put(to_plain(ArchivePart(DATA[4:])))
         return await answer
 
 
@@ -138,7 +139,7 @@ def test_jobs_that_are_submitted_at_once_have_a_number_each(tmp_path: Path, run:
         sending = asyncio.create_task(sender.send(submissions, 7))
         while not daemon.arriving():  # noqa: ASYNC110  a file that a thread makes
             await asyncio.sleep(0)
-        named = [await submissions.name_job(r.NameJob("job"), sender.stream) for _ in range(2)]
+        named = [await submissions.name_job(NameJob("job"), sender.stream) for _ in range(2)]
         assert [each.id[: len("job-8")] for each in named] == ["job-8", "job-9"]
         taken = await submissions.take(SPEC, DATA, archive.digest(DATA))
         assert taken.id.startswith("job-10-")
@@ -155,9 +156,9 @@ def test_who_hangs_up_gives_his_place_to_the_next(tmp_path: Path, run: Run) -> N
         submissions = daemon.start()
         digest = archive.digest(DATA)
 
-        async def begin(number: int) -> r.Outcome:
+        async def begin(number: int) -> Outcome:
             name = JobId(f"job-{number}-aaaa")
-            request = r.SubmitJob(SPEC.to_dict(), len(DATA), digest, name)
+            request = SubmitJob(SPEC.to_dict(), len(DATA), digest, name)
             return await submissions.submit(request, Sender().stream)
 
         gone = [asyncio.create_task(begin(n)) for n in range(1, MAX_RECEIVING + MAX_WAITING + 1)]
@@ -178,8 +179,8 @@ def test_who_sends_empty_parts_is_refused_and_gives_his_place_back(
 ) -> None:
     async def main() -> None:
         submissions, sender = Daemon(tmp_path).start(), Sender()
-        request = r.SubmitJob(SPEC.to_dict(), len(DATA), archive.digest(DATA))
-        await sender.stream._frames.put(to_plain(r.ArchivePart(b"")))
+        request = SubmitJob(SPEC.to_dict(), len(DATA), archive.digest(DATA))
+        await sender.stream._frames.put(to_plain(ArchivePart(b"")))
         with pytest.raises(UsageError, match="a part of the archive is empty"):
             await submissions.submit(request, sender.stream)
         assert submissions._receiving._there == 0
@@ -187,11 +188,11 @@ def test_who_sends_empty_parts_is_refused_and_gives_his_place_back(
     run(main())
 
 
-def submitted(daemon: Daemon) -> r.Submitted:
+def submitted(daemon: Daemon) -> Submitted:
     return asyncio.run(_take(daemon))
 
 
-async def _take(daemon: Daemon) -> r.Submitted:
+async def _take(daemon: Daemon) -> Submitted:
     return await daemon.start().take(SPEC, DATA, archive.digest(DATA))
 
 
@@ -273,7 +274,7 @@ def test_no_number_is_taken_after_which_there_is_none_for_others(tmp_path: Path,
         sender = Sender()
         sender.go.set()
         await sender.send(submissions, 40_000)
-        named = await submissions.name_job(r.NameJob("job"), sender.stream)
+        named = await submissions.name_job(NameJob("job"), sender.stream)
         assert named.id.startswith("job-40001-")
 
     run(main())
@@ -315,9 +316,9 @@ def test_what_is_foreseen_is_in_the_record_and_told_once_the_job_is_known(
         sender = Sender()
         sender.go.set()
         again = archive.digest(DATA)
-        await sender.stream._frames.put(to_plain(r.ArchivePart(DATA)))
+        await sender.stream._frames.put(to_plain(ArchivePart(DATA)))
         await submissions.submit(
-            r.SubmitJob(SPEC.to_dict(), len(DATA), again, record.id), sender.stream
+            SubmitJob(SPEC.to_dict(), len(DATA), again, record.id), sender.stream
         )
         assert len(daemon.queued) == 2 and told == [1], "it was known"
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from elasticd.core.words.bulk import WANTS, WantOutput
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.requests import OpenOutputs
+from elasticd.core.words.requests.looking import OpenOutputs
 from elasticd.errors import OperationError
 from elasticd.outputs import OWN_FOLDER
 from elasticd.shell.children.files import ChildFiles
