@@ -78,8 +78,7 @@ class Seen:
 
 def everything(folder: Path) -> list[Path]:
     """All that is in it now, and itself. What goes meanwhile is left out."""
-    walked = os.walk(folder)
-    inside = (Path(at, name) for at, folders, files in walked for name in (*folders, *files))
+    inside = (Path(at, n) for at, folders, files in os.walk(folder) for n in (*folders, *files))
     return [folder, *sorted(inside)]
 
 

@@ -164,8 +164,7 @@ class Checkers:
     def stores(self, trainer: Trainer, point: Point, seen: str) -> None:
         """Invariant 1: what is written under one name is one state; ``seen`` is what the calls of
         run.on_main have returned that led to it."""
-        name = (trainer.job, point.lineage, point.stamp)
-        if self.stored.setdefault(name, seen) != seen:
+        if self.stored.setdefault((trainer.job, point.lineage, point.stamp), seen) != seen:
             self.broken(f"{trainer.name} writes {point} with results of other calls")
 
     def loads(self, trainer: Trainer, world: World) -> None:
@@ -173,9 +172,8 @@ class Checkers:
         apart = self.cluster.setup.chips.differ
         if trainer.doubts or trainer.fresh or calls or apart or not counts(trainer):
             return  # its state is another than its stamp says, or may be
-        if held is None or not trainer.calls.is_past(held.step):
-            return  # a call that it still may make there has been made without it, perhaps
-        if (held.step, held.stamp) == (world.step, world.stamp):
+        holds = held is not None and (held.step, held.stamp) == (world.step, world.stamp)
+        if holds and trainer.calls.is_past(world.step):  # else others have made a call without it
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
 
     # --- what the daemons do ----------------------------------------------------------------------

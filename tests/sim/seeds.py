@@ -187,11 +187,19 @@ def _wire(seed: int) -> float:
     return chance.choice((0.002, 0.02, 0.1)) if chance.random() < _WIRED else 0.0
 
 
+def _diverging(seed: int, shape: JobShape) -> JobShape:
+    policy = random.Random(f"divergence {seed}").choice(("restore", "restore", "continue"))
+    return replace(shape, on_divergence=policy)
+
+
+def _by_rank(seed: int, shape: JobShape) -> JobShape:
+    return replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
+
+
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
     With ``kinds`` only those, none of messages, and nodes without a past; with ``nodes`` so many.
-    ``chips`` among the kinds is no fault: all clusters have machines of two kinds.
     """
     chance, given = random.Random(f"setup {seed}"), kinds is not None
     unlike = _UNLIKE if kinds is None else float(CHIPS in kinds)
@@ -212,10 +220,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
     if shape.world_max and shape.world_max < shape.world_min:
         shape = replace(shape, world_max=shape.world_min)
     shape = replace(shape, verify_every=chance.choice((0, 4, 50)))
-    divergence = random.Random(f"divergence {seed}")
-    shape = replace(shape, on_divergence=divergence.choice(("restore", "restore", "continue")))
-    shape = _keeping(seed, _calling(seed, _stopping(seed, shape)))
-    shape = replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
+    shape = _by_rank(seed, _diverging(seed, _keeping(seed, _calling(seed, _stopping(seed, shape)))))
     jobs = (shape,) if chance.random() < 0.8 else (shape, replace(shape, steps=6))
     weather = chance.choice(_WEATHERS) if kinds is None else Weather()
     bad = _bad(seed, nodes, shape.world_min) if kinds is None else ()

@@ -95,11 +95,8 @@ class StepRunner:
     # Worlds.
 
     def enter(self) -> bool:
-        """Enter worlds until one holds, and commit the state from which it starts. Only where no
-        body is under way: it may bring another state.
-
-        False if the job was released instead.
-        """
+        """Enter worlds until one holds, and commit the state from which it starts; False if the job
+        was released instead. Only where no body is under way: it may bring another state."""
         while True:
             aside, self._aside = self._aside, None
             arrival = aside or self.seat.take()
