@@ -36,10 +36,10 @@ help: ## say what there is (the default)
 demo: $(INSTALLED) ## train on a local cluster of three daemons, break it, show it heal
 	@$(VENV)/bin/elasticctl demo
 
-# Tests about speed run one by one.
 mac-check: $(INSTALLED) ## prove what only a Mac can: minutes; ends in a table and a file to send
 	@$(VENV)/bin/elasticctl doctor --mac
 
+# Tests about speed run one by one.
 test: $(INSTALLED) ## the test suite; PYTEST_ARGS="-k name" for a part of it
 ifeq ($(PYTEST_ARGS),)
 	@$(TESTS) $(PARALLEL) -m "not deep and not slow" --ignore tests/integration
