@@ -90,6 +90,7 @@ class Nurseries:
     def __init__(self) -> None:
         self._loaded = _read_at_start(os.environ)
         self._all: dict[str, list[_Nursery]] = {name: [] for name in LOADED}
+        self._turn = threading.Lock()
 
     def can_start(self, environment: Mapping[str, str]) -> bool:
         """Whether what starts with this environment would be as if Python had been started."""
@@ -111,9 +112,10 @@ class Nurseries:
             output: what it has as stdout and stderr.
             environment: all of its variables; :meth:`can_start` has said yes.
         """
-        there = self._all[program]
-        nursery = there.pop(0) if len(there) == NURSERIES[program] else _Nursery(program)
-        there.append(nursery)  # they take turns
+        with self._turn:
+            there = self._all[program]
+            nursery = there.pop(0) if len(there) == NURSERIES[program] else _Nursery(program)
+            there.append(nursery)  # they take turns
         asked = {
             "program": program,
             "words": [str(word) for word in words],
@@ -154,6 +156,8 @@ class _Nursery:
     """A process that forks, from its parent's side."""
 
     def __init__(self, program: str) -> None:
+        self._turn = threading.Lock()
+        """Whoever has asked gets the next answer: a test may run two commands at once."""
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
@@ -166,8 +170,9 @@ class _Nursery:
     def ask(self, message: Mapping[str, object], files: Sequence[int] = ()) -> int | None:
         data = json.dumps(message).encode()
         assert len(data) < _MESSAGE_BYTES, len(data)
-        socket.send_fds(self._socket, [data], files)
-        answer = self._socket.recv(_MESSAGE_BYTES)
+        with self._turn:
+            socket.send_fds(self._socket, [data], files)
+            answer = self._socket.recv(_MESSAGE_BYTES)
         assert answer, f"the nursery has ended with {self._process.wait()}"
         return cast("int | None", json.loads(answer))
 
