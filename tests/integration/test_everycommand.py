@@ -30,6 +30,7 @@ def words(use: CommandUse, text: str, stage: Stage) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # sixty commands, one after the other, of which some measure the machine
 @pytest.mark.parametrize(
     "narrow", [False, pytest.param(True, marks=pytest.mark.deep)], ids=["json", "narrow"]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -44,13 +45,20 @@ def test_a_command_says_what_it_says_by_itself(
 
 
 def test_who_runs_several_at_once_hears_of_each_its_own(forking: Nurseries) -> None:
+    """However often threads take turns."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
     def run(word: str) -> tuple[int, bool]:
         done = forking.run(COMMAND, [word], os.environ, WAIT_SECONDS)
         return done.returncode, word in done.stderr
 
     words = [f"nothing-{number}" for number in range(24)]
-    with ThreadPoolExecutor(6) as aside:
-        assert list(aside.map(run, words)) == [(2, True)] * len(words)
+    try:
+        with ThreadPoolExecutor(6) as aside:
+            assert list(aside.map(run, words)) == [(2, True)] * len(words)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_daemon_ends_with_its_own_code_and_words(forking: Nurseries, tmp_path: Path) -> None:
