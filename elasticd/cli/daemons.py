@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import psutil
 
+from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.storage.durable import open_private, write_whole
 from elasticd.supervision.birth import birth, has_ended, is_same
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
 DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
-DAEMON_FILE = "daemon.json"
 LOG_FILE = "daemon.log"
 
 

@@ -16,7 +16,7 @@ import typer
 
 from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
-from elasticd.cli.daemons import DAEMON_FILE, find_daemon
+from elasticd.cli.daemons import find_daemon
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
@@ -25,7 +25,6 @@ from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import failure_of
 from elasticd.cli.screen import print_json, say
 from elasticd.client.client import Client
-from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.recall import without_promises
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
@@ -34,6 +33,7 @@ from elasticd.pasting import of_home
 from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, SPEED_NAME, SPEEDS_NAME
 from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home

@@ -21,18 +21,10 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.cli.daemons import (
-    DAEMON_FILE,
-    LOG_FILE,
-    find,
-    find_daemon,
-    let_live,
-    name,
-    start,
-    start_daemon,
-)
+from elasticd.cli.daemons import LOG_FILE, find, find_daemon, let_live, name, start, start_daemon
 from elasticd.errors import INCURABLE
 from elasticd.settings.localhomes import node_homes
+from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.clock import monotonic_seconds
 
 KEEPER_FILE = "keeper.json"

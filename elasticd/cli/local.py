@@ -22,7 +22,6 @@ import psutil
 
 from elasticd.cli.daemons import (
     DAEMON,
-    DAEMON_FILE,
     LOG_FILE,
     StartDaemon,
     StartedDaemon,
@@ -34,7 +33,7 @@ from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
-from elasticd.client.homes import SOCKET_NAME, home_option
+from elasticd.client.homes import home_option
 from elasticd.core.words.requests.nodes import ShutDown
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.counting import counted
@@ -49,7 +48,7 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
-from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
+from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME, SOCKET_NAME
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole

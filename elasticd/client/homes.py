@@ -7,9 +7,8 @@ from pathlib import Path
 from shlex import quote
 
 from elasticd.settings.localhomes import cluster_of, node_homes
-from elasticd.settings.places import default_home
+from elasticd.settings.places import SOCKET_NAME, default_home
 
-SOCKET_NAME = "control.sock"
 LOCAL = "local"
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from elasticd.client.client import Client
 from elasticd.client.connection import probe
-from elasticd.client.homes import SOCKET_NAME
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.nodes import Restart
 from elasticd.errors import NoDaemonError, OperationError
+from elasticd.settings.places import SOCKET_NAME
 
 END_SECONDS = 300.0
 """For its world to go on without it, and for what it has begun to end: on a slow disk that takes

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FILE_NAME = "elasticd.toml"
+SOCKET_NAME = "control.sock"
+DAEMON_FILE = "daemon.json"
 LOCAL_LOCK_NAME = ".local.lock"
-HOME_MARKS = (FILE_NAME, "control.sock", "daemon.json", LOCAL_LOCK_NAME)
+HOME_MARKS = (FILE_NAME, SOCKET_NAME, DAEMON_FILE, LOCAL_LOCK_NAME)
 """A folder that holds one of these is a daemon's home, or a local cluster's."""
 
 

@@ -11,6 +11,7 @@ import psutil
 from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.assembly.chip import chip
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.credentials import Credentials
@@ -20,8 +21,6 @@ from elasticd.shell.storage.durable import write_durable
 from elasticd.supervision.birth import birth
 from elasticd.trust.names import Issued
 from elasticd.types import NodeId
-
-FILE_NAME = "daemon.json"
 
 
 def to_peers(settings: NodeConfig, boot: str) -> Identity:
@@ -81,7 +80,7 @@ def write(home: Path, settings: NodeConfig) -> None:
         "born": birth(os.getpid()),
         "address": settings.addresses[0],
     }
-    write_durable(home / FILE_NAME, json.dumps(identity).encode())
+    write_durable(home / DAEMON_FILE, json.dumps(identity).encode())
     diskend.begin(home)
 
 
@@ -89,6 +88,6 @@ def remove(home: Path, failure: BaseException | None) -> None:
     """It ends. Of a ``failure``: then its file stays, as that of one that crashed, and its keeper
     starts it again as launchd and systemd do by its exit code."""
     if failure is None:
-        (home / FILE_NAME).unlink(missing_ok=True)
+        (home / DAEMON_FILE).unlink(missing_ok=True)
     else:
         diskend.note(home, failure, unix_seconds())

@@ -16,12 +16,12 @@ from elasticd.core.words.requests.ends import Failed, StreamEnded
 from elasticd.core.words.requests.every import REQUESTS, Answer
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.accounts import peer_uid
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.tasks import Tasks, tell
 from elasticd.shell.unixsocket import bind_unix
 
-SOCKET_NAME = "control.sock"
 LOCK_NAME = "lock"
 MAX_WAITING = 4
 """Frames that are read ahead of the handler."""

@@ -56,8 +56,9 @@ class Samples:
 def work(seconds: float) -> None:
     """Sleep for so long in slices: who is stopped now and then takes longer for it, as for work.
     One long sleep goes on while its process is stopped."""
-    for _ in range(math.ceil(seconds / SLICE_SECONDS)):
-        time.sleep(min(seconds, SLICE_SECONDS))
+    slices = math.ceil(seconds / SLICE_SECONDS)
+    for _ in range(slices):
+        time.sleep(seconds / slices)
 
 
 def counts(indices: mx.array) -> mx.array:

@@ -13,13 +13,12 @@ import psutil
 import pytest
 
 from elasticd.cli import clusterhome
-from elasticd.cli.daemons import DAEMON_FILE
 from elasticd.cli.daemons import name as name_process
 from elasticd.client.joining import KEY_NAME
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.settings.places import LOCAL_LOCK_NAME
+from elasticd.settings.places import DAEMON_FILE, LOCAL_LOCK_NAME
 from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import tokens

@@ -13,11 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elasticd.cli.daemons import DAEMON_FILE
 from elasticd.cli.daemons import name as name_process
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
+from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.storage import founding
 from elasticd.types import NodeId
 

@@ -15,9 +15,10 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests.every import REQUESTS
 from elasticd.ipc.frames import Decoder
+from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.assembly.endings import Endings
 from elasticd.shell.control.jobsfolder import ACCEPTED_NAME, JobsFolder
-from elasticd.shell.control.server import SOCKET_NAME, ControlServer
+from elasticd.shell.control.server import ControlServer
 from tests.unit.shell.storage.storednode import JOB, SPEC, Node, manifest_of, stamp_of
 from tests.unit.shell.test_tasks import Told
 

@@ -4,6 +4,5 @@ A client may be older or newer than the daemon, so the names on the wire stay as
 describes the cluster, its events and its checkpoints is for people and scripts: those answers are
 plain maps that shell/control makes, and no words.
 
-A command imports what it asks, and no more: to make all of these classes takes a third of the time
-of ``elasticctl status``.
+A command imports what it asks, and no more: to make a class takes time, of each command anew.
 """

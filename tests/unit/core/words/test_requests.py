@@ -15,6 +15,7 @@ from elasticd.core.words.requests.every import REQUESTS, Answer, Request
 from elasticd.core.words.requests.jobs import ArchivePart, SubmitJob
 from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import ProtocolError
 from elasticd.types import JobId, NodeId
 from tests.unit.core.words.drawn import values
@@ -51,7 +52,7 @@ A, B = NodeId("a"), NodeId("b")
     ],
 )  # fmt: skip
 def test_the_wire_is_as_it_was(request_: Request, frame: dict[str, Any]) -> None:
-    assert REQUESTS.encode(request_) == frame
+    assert REQUESTS.encode(request_) == ASKED.encode(request_) == frame
     assert REQUESTS.decode({**frame, "said by": "a later version"}) == request_
 
 

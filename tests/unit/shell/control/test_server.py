@@ -17,10 +17,10 @@ from elasticd.core.words.codec import Words
 from elasticd.core.words.requests.every import REQUESTS
 from elasticd.errors import OperationError, UsageError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, Decoder, encode
+from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.assembly.expulsion import Expulsion
 from elasticd.shell.assembly.rotating import Rotating
 from elasticd.shell.chaos.inject import Chaos
-from elasticd.shell.control import server as module
 from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
@@ -101,13 +101,13 @@ async def connected(home: Path, **handlers: Handler) -> AsyncIterator[Client]:
     server = serving(home, **handlers)
     await server.start()
     with contextlib.chdir(home):
-        client = Client(*await asyncio.open_unix_connection(module.SOCKET_NAME))
+        client = Client(*await asyncio.open_unix_connection(SOCKET_NAME))
     try:
         yield client
     finally:
         await client.hang_up()
         await server.close()
-    assert not (home / module.SOCKET_NAME).exists()
+    assert not (home / SOCKET_NAME).exists()
 
 
 async def echo(request: Echo, stream: Stream) -> Answer:
@@ -119,7 +119,7 @@ def test_requests_are_answered_in_turn(tmp_path: Path, run: Run) -> None:
         async with connected(tmp_path, echo=echo) as client:
             for text in ("a", "b" * 1_000_000):
                 assert await client.ask(do="echo", text=text) == {"echo": text}
-            assert (tmp_path / module.SOCKET_NAME).stat().st_mode & 0o777 == 0o600
+            assert (tmp_path / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
 
     run(main())
 
@@ -324,7 +324,7 @@ def test_close_cancels_what_runs(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         server = serving(tmp_path, follow=follow)
         await server.start()
-        client = Client(*await asyncio.open_unix_connection(tmp_path / module.SOCKET_NAME))
+        client = Client(*await asyncio.open_unix_connection(tmp_path / SOCKET_NAME))
         client.writer.write(encode({"do": "follow"}))
         await started.wait()
         await server.close()
