@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticd.checkpoints import layout, manifest
+from elasticd.checkpoints import header, layout, manifest
 from elasticd.checkpoints.disk import TEMPORARY, Disk, refusing
-from elasticd.checkpoints.integrity import Verifier
+from elasticd.checkpoints.integrity import PREFIX, Verifier, head_digest
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.sequential import SLICE_BYTES
-from elasticd.errors import StateError
+from elasticd.errors import LackError, StateError
 from elasticd.types import NodeId
 
 Pace = Callable[[int], object]
@@ -96,11 +96,20 @@ class CheckpointFolder:
     # --- before it is final -----------------------------------------------------------------------
 
     def require_own(self, new: Manifest) -> None:
-        """Raises StateError where a shard that the node is to hold isn't here."""
+        """Every shard that the node is to hold is here, and of this state: one may have been
+        written over, at the same size, by a copy of what an earlier world had.
+
+        Raises:
+            LackError: one isn't.
+        """
         mine = self._mine(new)
         for problem in self.missing(new):
             if problem.shard in mine:
-                raise StateError(f"{problem.path}: {problem.reason}")
+                raise LackError(f"{problem.path}: {problem.reason}")
+        for index in mine:
+            path = self.shard(new, index)
+            if not has_head_of(path, new.shards[index].digest):
+                raise LackError(f"{path}: is of another state than its manifest")
 
     def take_in(self, partial: CheckpointFolder, new: Manifest) -> None:
         """Move in what is missing of what a later world has written again; the rest stays."""
@@ -165,6 +174,18 @@ def changed_at(path: Path) -> int:
     with refusing(path), suppress(FileNotFoundError):
         return os.stat(path).st_mtime_ns
     return 0
+
+
+def has_head_of(path: Path, digest: str) -> bool:
+    """Whether a file is of the state that its digest is of, as far as its head tells: that names
+    what each tensor is to be. Digests of the first versions don't tell."""
+    if not digest.startswith(PREFIX):
+        return True
+    with refusing(path), path.open("rb") as file:
+        first = file.read(header.LENGTH_BYTES)
+        length = int.from_bytes(first, "little")
+        text = file.read(min(length, header.MAX_HEADER_BYTES))
+    return head_digest(first + text) == digest
 
 
 def rot(path: Path, digest: str, pace: Pace | None = None) -> str:

@@ -180,8 +180,8 @@ class LocalStore:
         One of other files gives way if it only says that others have them.
 
         Raises:
-            StateError: also when a shard that this node is to hold isn't here, or another state has
-                that name.
+            StateError: also when another state has that name; LackError when a shard that this
+                node is to hold isn't here, or another state's is.
         """
         job, step, stamp = new.job, new.step, new.stamp
         final, partial = self._final(job, step, stamp), self._partial(job, step, stamp)

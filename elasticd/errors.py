@@ -9,6 +9,7 @@ ElasticdError
  ├── StateError        a stored or transferred state can't be used
  │    ├── MismatchError  ... because it belongs to another model or job
  │    ├── RotError       ... because its bytes are not those that were written
+ │    ├── LackError      ... because this node has no right copy of its part
  │    ├── DamageError    ... and no restart of the daemon cures that: its exit code 4
  │    └── DiskError      ... because the disk refuses: full, read-only, no permission, broken
  └── GenerationLost    the world that this rank was a member of has ended
@@ -75,6 +76,10 @@ class TakenError(StateError):
 
 class RotError(StateError):
     pass
+
+
+class LackError(StateError):
+    """A shard that this node is to hold isn't here, or is another state's: a copy cures that."""
 
 
 class DamageError(StateError):

@@ -28,6 +28,8 @@ _DRIFT_AT, _DRIFT_LETTERS = 32, 8
 """Where digests say what calls have returned."""
 _ROTTEN = "rotten"
 """Only a reader of the whole file finds that out."""
+LACKING = "is missing, or is another state's"
+"""How the reason ends for which a node that is to hold a shard does not take a manifest."""
 
 
 class DiskFull(OSError):
@@ -283,7 +285,7 @@ class Disk:
             return "another state is committed there"
         for index in manifest.held_by(node):
             if not self._seems_whole(key, manifest, index):
-                return f"shard {index} is missing"
+                return f"shard {index} {LACKING}"
         self.finals[key] = manifest
         self._changed(key)
         files = self.shards.get(key, {})

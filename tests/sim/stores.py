@@ -9,7 +9,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
 from elasticd.types import JobId, NodeId, Stamp
 
-from .disk import Key, drift_in, is_spoilt, seen_in
+from .disk import LACKING, Key, drift_in, is_spoilt, seen_in
 from .questions import Answer, StateWish
 from .states import Brought
 from .trainer import Trainer
@@ -39,7 +39,8 @@ class Stores:
             reason = self.host.disk.commit(self.host.name, manifest)
             m, stored = manifest, self.host.disk.stored(manifest.job)
             name = (m.job, m.lineage, m.step, m.stamp, m.count)
-            self.host.post(e.ManifestKept(*name, not reason, reason, stored, refused))
+            lacks = reason.endswith(LACKING)
+            self.host.post(e.ManifestKept(*name, not reason, reason, stored, refused, lacks))
 
         self.host.cluster.after(self.host.chance("manifests").uniform(0.002, 0.03), committed)
 

@@ -203,6 +203,12 @@ class Checkpoint:
         for index, node in found:
             self.lost = self.copies.lose(node, index) or self.lost
 
+    def lacks(self, node: NodeId) -> None:
+        """``node`` has not taken the manifest, since something else is where its shards should be:
+        a copy for an earlier world came late, maybe. It has nothing until it has copied them."""
+        self.forget(node)
+        self.hear(node)
+
     def reject(self, node: NodeId) -> None:
         """The disk of ``node`` works, and has not taken the manifest."""
         self.forget(node)

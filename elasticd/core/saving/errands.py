@@ -93,7 +93,10 @@ class Errands:
     def not_stored(self, checkpoint: Checkpoint, node: NodeId, stored: ManifestStored) -> None:
         """``node`` has not taken the manifest."""
         self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
-        if not stored.refused:
+        if stored.lacks:
+            checkpoint.lacks(node)
+            self.retry_at = self._later()
+        elif not stored.refused:
             checkpoint.reject(node)
         elif not checkpoint.copies.needs(node):
             self.do_without(checkpoint, node, stored.reason)

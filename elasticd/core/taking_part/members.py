@@ -151,7 +151,7 @@ class Members:
         if view is not None:
             reply = ManifestStored(
                 kept.job, kept.lineage, kept.step, kept.stamp, kept.count, kept.ok, kept.reason,
-                kept.refused,
+                kept.refused, kept.lacks,
             )  # fmt: skip
             self.ctx.send(view.leader, reply)
 

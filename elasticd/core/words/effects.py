@@ -453,7 +453,8 @@ class ManifestKept:
     reason: str
     stored: tuple[Stored, ...]
     refused: bool = False
-    """Because of the disk."""
+    lacks: bool = False
+    """Both as in :class:`ManifestStored`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,9 +464,8 @@ class ShardsFetched:
     reason: str
     stored: tuple[Stored, ...]
     refused: bool = False
-    """Because of the disk."""
     rotten: tuple[tuple[int, NodeId], ...] = ()
-    """As in :class:`ShardsFailed`."""
+    """Both as in :class:`ShardsFailed`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,8 @@ class ManifestStored:
     reason: str
     refused: bool = False
     """As in :class:`ShardsFailed`."""
+    lacks: bool = False
+    """A shard that it is to hold isn't there, or is another state's; it may copy that."""
 
 
 @dataclass(frozen=True, slots=True)

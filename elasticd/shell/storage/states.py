@@ -29,7 +29,14 @@ from elasticd.core.words.bulk import (
     WantState,
 )
 from elasticd.core.words.records import JobRecord, World
-from elasticd.errors import DiskError, ElasticdError, OperationError, StateError, TakenError
+from elasticd.errors import (
+    DiskError,
+    ElasticdError,
+    LackError,
+    OperationError,
+    StateError,
+    TakenError,
+)
 from elasticd.ipc.frames import MAX_FRAME_FDS
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.logspan import LogSpan
@@ -239,16 +246,17 @@ class States:
 
     async def _commit(self, effect: e.CommitManifest) -> None:
         made = effect.manifest
-        ok, why, refused = True, "", False
+        ok, why, refused, lacks = True, "", False, False
         try:
             await self.keep_manifest(made)
         except Exception as error:
             ok, why = False, reason("storing a checkpoint", error)
             refused = isinstance(error, OSError | DiskError)
+            lacks = isinstance(error, LackError)
             log.error("checkpoint not stored", step=made.step, reason=why)
         name = (made.job, made.lineage, made.step, made.stamp, made.count)
         await self._post_stored(
-            made.job, lambda stored: e.ManifestKept(*name, ok, why, stored, refused)
+            made.job, lambda stored: e.ManifestKept(*name, ok, why, stored, refused, lacks)
         )
 
     async def _post_stored(

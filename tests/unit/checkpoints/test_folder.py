@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
-from elasticd.checkpoints import layout, manifest
+from elasticd.checkpoints import header, layout, manifest
 from elasticd.checkpoints.disk import LOCAL_DISK
 from elasticd.checkpoints.folder import CheckpointFolder, rot
+from elasticd.checkpoints.integrity import head_digest, with_digests
 from elasticd.checkpoints.manifest import Manifest, Shard
-from elasticd.errors import StateError
+from elasticd.errors import LackError, StateError
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
 
 ME, PEER = NodeId("me"), NodeId("peer")
@@ -76,9 +79,28 @@ def test_without_a_readable_manifest_it_says_so(tmp_path: Path) -> None:
 
 
 def test_it_is_not_final_before_its_own_shards_are_there(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="is missing, though this node is a holder"):
+    with pytest.raises(LackError, match="is missing, though this node is a holder"):
         folder_of(tmp_path).require_own(MADE)
     folder_of(tmp_path, CONTENT[0]).require_own(MADE)
+
+
+def test_it_is_not_final_with_another_state_of_the_same_size(tmp_path: Path) -> None:
+    def shard(number: int) -> bytes:
+        data = number.to_bytes(8, "little")
+        digests = [blake3(data).hexdigest()]
+        return header.encode([("w", "U8", (8,))], with_digests({}, digests))[1] + data
+
+    def made_of(number: int) -> Manifest:
+        head = head_digest(shard(number)[:-8])
+        return replace(MADE, shards=(Shard(0, len(shard(number)), head), MADE.shards[1]))
+
+    folder = folder_of(tmp_path, shard(1))
+    folder.require_own(made_of(1))
+    with pytest.raises(LackError, match=r"shard-0.*: is of another state than its manifest"):
+        folder.require_own(made_of(2))
+    folder.shard(MADE, 0).write_bytes(b"\xff" * len(shard(1)))
+    with pytest.raises(LackError, match="is of another state"):
+        folder.require_own(made_of(1))
 
 
 def test_only_right_shards_are_taken_in(tmp_path: Path) -> None:

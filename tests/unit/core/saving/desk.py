@@ -96,9 +96,10 @@ class Desk:
         refusal: str = "",
         lineage: Lineage = LINE,
         count: int = 2,
+        lacks: bool = False,
     ) -> None:
         name = (JOB, lineage, step, STAMP, count)
-        said = ManifestStored(*name, not refusal, refusal, refusal == FULL)
+        said = ManifestStored(*name, not refusal, refusal, refusal == FULL, lacks)
         self.made.on_stored(node, said)
         self.made.advance()
 

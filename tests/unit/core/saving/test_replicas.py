@@ -152,6 +152,25 @@ def test_a_full_disk_that_alone_has_a_shard_is_asked_again_for_its_manifest() ->
     assert desk.announced() == [10]
 
 
+@pytest.mark.parametrize("ends_at", [10, 100])
+def test_whose_shards_another_state_has_taken_the_place_of_gets_a_copy(ends_at: int) -> None:
+    desk = Desk(A, B, steps=ends_at)
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    assert desk.asked(ManifestStore) == [A, B]
+    desk.stored(A)
+    desk.stored(B, refusal="shard 0 is of another state", lacks=True)
+    assert desk.announced() == [] and desk.asked(PullShards) == [], "not at once"
+    desk.later(1.5)
+    assert desk.asked(PullShards) == [B]
+    desk.wrote(B, 0, 1)
+    assert desk.asked(ManifestStore) == [B]
+    desk.stored(B)
+    (made,) = desk.emitted("checkpoint_committed")
+    assert made.fields["replicas"] == 2
+
+
 def test_a_late_writer_that_skips_gets_a_copy() -> None:
     desk = Desk(A, B)
     desk.form(A, B)
