@@ -6,7 +6,6 @@ The numbers are those of DESIGN.md's invariants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticd.core.taking_part import trainers
@@ -28,6 +27,7 @@ from .cluster import Cluster, Violation
 from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
 from .newcomers import Newcomers
+from .pace import FORMED, Pace
 from .proving import counts, unlike
 from .roles import misplaced, out_of_role
 from .states import loss_of
@@ -40,35 +40,7 @@ if TYPE_CHECKING:
     from .ring import Arrival
     from .trainer import Trainer
 
-_TICKS_A_SECOND = 300
-_STEPS_A_SECOND = 6000
-_VIEWS_A_SECOND = 20
-_FORMED = ("view_formed", "primary_formed")
 _DIFFERS = "parameters differ"
-
-
-@dataclass(slots=True)
-class Pace:
-    """Invariant 6, the part that is a bug at once: a daemon that spins."""
-
-    second: int = -1
-    steps: int = 0
-    ticks: int = 0
-    views: int = 0
-
-    def stepped(self, now: float, event: e.Event, effects: Sequence[e.Effect]) -> str:
-        if int(now) != self.second:
-            self.second, self.steps, self.ticks, self.views = int(now), 0, 0, 0
-        self.steps += 1
-        self.views += sum(isinstance(f, e.Persist) and f.kind in _FORMED for f in effects)
-        if self.views > _VIEWS_A_SECOND:
-            return f"{self.views} views within a second"
-        self.ticks += isinstance(event, e.Tick)
-        if self.ticks > _TICKS_A_SECOND:
-            return f"{self.ticks} timers fired within a second"
-        if self.steps > _STEPS_A_SECOND:
-            return f"{self.steps} events within a second"
-        return ""
 
 
 class Checkers:
@@ -118,6 +90,7 @@ class Checkers:
                 outside = self.cluster.shapes[world.job].outside
                 self._require(unlike(outside, world, step, trainers))
             self.reduced(world, step, parts, frozenset().union(*taints))
+            self.cluster.renewals.reduced(world, step, parts[0][0], trainers)
             seen = {t.name: t.calls.seen for t in trainers}
             if len(set(seen.values())) > 1:
                 self.broken(f"step {step} of {world.generation} after other results: {seen}")
@@ -193,7 +166,7 @@ class Checkers:
     def persists(self, host: Host, kind: str, record: Any) -> None:
         """A node is about to write into its journal."""
         disks = {name: each.disk for name, each in self.cluster.hosts.items()}
-        if kind in _FORMED:
+        if kind in FORMED:
             self.members[host.name] = record.members
             self.cluster.mark(host.name, f"{kind} {record.epoch} {list(record.members)}")
             self._require(self.views.formed(host.name, record, disks))
@@ -215,6 +188,7 @@ class Checkers:
                         if _DIFFERS in text:
                             self._doubted(host, effect, text)
                 case e.Emit(kind="exact_lost", job=job, reason=why) if job is not None:
+                    self._require(self.cluster.renewals.told(why))
                     if "differ" in why:
                         self.taints.told.add(job)
                 case e.Send(to, message):
@@ -454,6 +428,7 @@ class Checkers:
             if record is not None and record.state == "finished":
                 self._whole(job, record.step)
                 self._require(self.places.ended(self.cluster, record))
+                self._require(self.cluster.renewals.ended(self.cluster, record))
                 self._shown(record)
                 sizes = {w.generation: len(w.members) for w in self.forms.values()}
                 self._require(self.by_rank.ended(job, sizes))

@@ -25,6 +25,7 @@ from .environments import Environments
 from .measured import Measured
 from .mixture import Mixture
 from .poison import Poison, Poisons
+from .renewals import Renewals
 from .strangers import Strangers
 
 if TYPE_CHECKING:
@@ -222,6 +223,7 @@ class Cluster:
         """What operators asked for."""
         self.answers: dict[int, dict[str, Any]] = {}
         self.environments = Environments(self)
+        self.renewals = Renewals()
         self.poisons = Poisons(self)
         self.ageing = Ageing(self)
         self.mixture = Mixture(self)

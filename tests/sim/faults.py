@@ -255,6 +255,14 @@ class Injector:
         self.later(self.chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
         return True
 
+    def _renew(self, host: Host) -> bool:
+        """All nodes get another MLX, while nothing runs on any."""
+        self.cluster.renewals.release += 1
+        for each in self.cluster.hosts.values():
+            each.crash(power=False)
+            self.later(self.chance.choice((0.1, 1.0, 5.0)), each.start)
+        return True
+
     def _processes(self, host: Host) -> bool:
         """All processes are killed; the machine and its disk go on."""
         host.crash(power=False)

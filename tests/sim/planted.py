@@ -74,6 +74,7 @@ from .scripts import (
     leader_leaves,
     lose_two_journals,
     restart_leader_at_the_end,
+    sleep_through_a_lineage,
     stop_the_only_member,
 )
 from .seeds import setup_of
@@ -650,9 +651,8 @@ def _lonely(seed: int) -> Setup:
     return Setup(seed=seed, nodes=3, jobs=(shape,), fault_seconds=12.0, fault_kinds=kinds)
 
 
-def _away_for_a_lineage(seed: int) -> Setup:
-    """A node is away while a lineage is opened, checkpointed and left: one seed of a hundred."""
-    return setup_of(99 + seed)
+def _of_32_steps(seed: int) -> Setup:
+    return Setup(seed=seed, nodes=3, jobs=(JobShape(steps=32, every=5, keep=3),))
 
 
 def _of_two_kinds(seed: int) -> Setup:
@@ -781,8 +781,9 @@ BUGS = (
         "prune what an unknown lineage came from",
         pruned_by_a_broken_line,
         ("has lost shard",),
-        setup=_away_for_a_lineage,
-        bound=1,
+        setup=_of_32_steps,
+        bound=3,
+        script=sleep_through_a_lineage,
     ),
     Bug("commit a manifest early", manifest_early, ("is announced",), bound=10),
     Bug("trust a sync that lied", sync_that_lied, ("is announced",), bound=10),

@@ -107,6 +107,25 @@ def restart_leader_at_the_end(cluster: Cluster, injector: Injector) -> None:
     cluster.when(lambda: newest(cluster) >= last, lambda: led(cluster).restart_daemon(0.3))
 
 
+def sleep_through_a_lineage(cluster: Cluster, injector: Injector) -> None:
+    """The second node is away while the third opens a lineage, and the first stores some of it,
+    too. Then all are started again: that lineage is left for another one."""
+    first, second, third = (cluster.hosts[name] for name in sorted(cluster.hosts))
+
+    def crash(*hosts: Host) -> None:
+        for host in hosts:
+            host.crash()
+
+    def start_all_again() -> None:
+        crash(first, third)
+        for host in (first, second, third):
+            cluster.after(0.5, host.start)
+
+    cluster.when(lambda: newest(cluster) >= 7, lambda: crash(first, second))
+    cluster.when(lambda: newest(cluster) >= 12, first.start)
+    cluster.when(lambda: newest(cluster) >= 27, start_all_again)
+
+
 def leave(cluster: Cluster, host: Host) -> None:
     """Stop a daemon in order: it says that it goes, and ends when the others need no more of it."""
     node = host.node

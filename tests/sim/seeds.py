@@ -17,6 +17,7 @@ from .strikes import (
     CHIPS,
     KINDS,
     LOADING_KINDS,
+    RENEWAL_KINDS,
     STRANGER_KINDS,
     TOLD_KINDS,
     VERSION_KINDS,
@@ -48,6 +49,8 @@ _STRANGE = 0.1
 """The share of runs in which somebody connects to rings that come up."""
 _CHOKES = 0.1
 """The share of runs in which a trainer hangs while it takes a state."""
+_RENEWED = 0.06
+"""The share of runs in which all nodes get another MLX."""
 _MEASURED = 0.2
 """The share of clusters whose nodes have measured how fast they are."""
 _UNLIKE = 0.08
@@ -173,7 +176,8 @@ def _more(seed: int) -> tuple[str, ...]:
     told = TOLD_KINDS if random.Random(f"told {seed}").random() < _TOLD else ()
     strange = STRANGER_KINDS if random.Random(f"strangers {seed}").random() < _STRANGE else ()
     chokes = LOADING_KINDS if random.Random(f"chokes {seed}").random() < _CHOKES else ()
-    return (*told, *strange, *chokes)
+    renewed = RENEWAL_KINDS if random.Random(f"renewed {seed}").random() < _RENEWED else ()
+    return (*told, *strange, *chokes, *renewed)
 
 
 def _measured(seed: int) -> bool:

@@ -38,7 +38,7 @@ def reach_run(trainer: Trainer) -> Generator[Wait, None, bool]:
         return False
     if host.environment.other:
         met.met(host, met.differed)
-    trainer.built = host.environment.fingerprint(_FINGERPRINT)
+    trainer.built = host.environment.fingerprint(trainer.cluster.renewals.fingerprint(_FINGERPRINT))
     trainer.say(TrainerAtRun(trainer.built))
     return True
 

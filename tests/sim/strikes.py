@@ -44,8 +44,10 @@ STRANGER_KINDS = ("stranger", "stranger")
 """The same in a few other runs."""
 LOADING_KINDS = ("hang_loading",)
 """The same in some others."""
+RENEWAL_KINDS = ("renew",)
+"""The same in some others."""
 EVERY_KIND = (
-    *KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, *LOADING_KINDS, "stranger",
+    *KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, *LOADING_KINDS, *RENEWAL_KINDS, "stranger",
 )  # fmt: skip
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
 """Crashes, partitions and disk faults."""

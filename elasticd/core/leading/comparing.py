@@ -68,9 +68,10 @@ class ToldOfStates:
     settled: dict[NodeId, Tag] = field(default_factory=dict)
     """The last world as of which what each told was found to differ: nothing more follows from what
     it told until then."""
-    relied: set[NodeId] = field(default_factory=set)
-    """The majority of the last time: if one of these tells another than before of its state, what
-    they told is compared again."""
+    relied: dict[NodeId, int] = field(default_factory=dict)
+    """The majority of the last time, and the step after which they were: if one of these tells
+    another than before of its state, what they told is compared again. What they tell of later
+    steps always is."""
     agreed: Point | None = None
     """The newest state that all members of a world have told of alike."""
     chosen: Stamp | None = None
@@ -144,8 +145,9 @@ class ToldOfStates:
         return None
 
     def _counts(self, node: NodeId, told: Digest, since: Mapping[NodeId, Tag]) -> bool:
-        settled = self.settled.get(node, NO_TAG)
-        return told.generation > settled and told.generation >= since.get(node, NO_TAG)
+        news = told.generation > self.settled.get(node, NO_TAG)
+        news = news or told.step > self.relied.get(node, told.step)
+        return news and told.generation >= since.get(node, NO_TAG)
 
     def settle(self, world: World, nodes: Iterable[NodeId]) -> None:
         """The states of its members, and of ``nodes``, differ, and what follows from that is known:
@@ -154,9 +156,9 @@ class ToldOfStates:
         for node in {*world.members, *nodes}:
             self.settled[node] = max(self.settled.get(node, NO_TAG), world.generation)
 
-    def rely(self, nodes: Iterable[NodeId]) -> None:
-        """These were the majority, and go on with what they hold."""
-        self.relied = {*nodes}
+    def rely(self, nodes: Iterable[NodeId], step: int) -> None:
+        """These were the majority after ``step``, and go on with what they hold."""
+        self.relied = dict.fromkeys(nodes, step)
 
     def _rely_no_more(self) -> None:
         for node in self.relied:

@@ -12,6 +12,7 @@ from elasticd.core.leading.proofs import Proofs
 from elasticd.core.words.records import ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
+from elasticd.recovery.origin import Origin, changed, origin_of
 from elasticd.types import JobId, NodeId
 
 Probes = list[tuple[NodeId, ProbeDigests]]
@@ -47,6 +48,8 @@ class Exactness:
     judged: set[NodeId] = field(default_factory=set)
     """Members whose fresh processes were told the verdict."""
     on_cpu: OnCpu = field(default_factory=OnCpu)
+    origin: Origin = ()
+    """What the job's processes were built of when its first step was taken, if that is known."""
     proofs: Proofs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,12 +161,23 @@ class Exactness:
         same, reason = (False, FAST) if self.fast else verdict(fresh, on_cpu=world.on_cpu)
         if not same:
             self.lose(reason)
+        self._compare_origin(world, statuses)
         if self.forbids:
             return ""
         for node, _ in fresh:
             self.judged.add(node)
             self.ctx.send(node, Verdict(world.job, world.generation, same, reason))
         return ""
+
+    def _compare_origin(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
+        """All members are built alike, which was compared before; but are they built as those that
+        have taken the steps up to here?"""
+        trainer = statuses[world.members[0]].trainer
+        now = origin_of(trainer.fingerprint) if trainer is not None else ()
+        if world.step == 0 or not self.origin:
+            self.origin = now
+        elif other := changed(self.origin, now):
+            self.lose(f"from step {world.step + 1} on not all is as when the job began: {other}")
 
     def sampled(self, node: NodeId, told: Sampled) -> None:
         """A member shows a sample: whoever has it in its share must have the same."""

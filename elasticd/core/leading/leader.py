@@ -129,6 +129,7 @@ class Driver:
             record, left=past.left, ran=past.ran, inexact=max(record.inexact, exactness.lost),
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
             on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
+            origin=exactness.origin if self.office.course.committed > 0 else record.origin,
         )  # fmt: skip
 
     def recall(self, record: JobRecord) -> None:

@@ -265,4 +265,6 @@ class Office:
 def _exactness(ctx: Context, record: JobRecord, spec: JobSpec) -> Exactness:
     fast, required = spec.world.reduction != "exact", spec.world.require_exact
     on_cpu = OnCpu.of(record.on_cpu)
-    return Exactness(ctx, record.id, fast, required, record.inexact, on_cpu=on_cpu)
+    return Exactness(
+        ctx, record.id, fast, required, record.inexact, on_cpu=on_cpu, origin=record.origin
+    )

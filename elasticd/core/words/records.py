@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages
+from elasticd.recovery.origin import Origin
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import (
     NO_TAG,
@@ -125,6 +126,8 @@ class JobRecord:
     on_cpu: lineages.MadeOnCpu = added(())  # noqa: RUF009  the same
     """Of lineages for which that was ever decided, since which world, and whether their updates are
     made on the CPU."""
+    origin: Origin = added(())  # noqa: RUF009  the same
+    """What its processes were built of when its first step was taken."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -148,7 +151,7 @@ class JobRecord:
             spec = {"job": {k: v for k, v in self.spec["job"].items() if k == "name"}}
             return replace(
                 self, spec=spec, reason=None, digest=None, account={}, rested="", left=(), ran=(),
-                inexact="", unfit=(), served=(), offered=(),
+                inexact="", unfit=(), served=(), offered=(), origin=(),
             )  # fmt: skip
         reason = None if self.reason is None else clipped(self.reason)
         inexact = clipped(self.inexact)
@@ -184,6 +187,7 @@ class JobRecord:
             unfit=fitness.merged(self.unfit, other.unfit),
             served=tuple(sorted({*self.served, *other.served})),
             offered=tuple(sorted({*self.offered, *other.offered})),
+            origin=max(self.origin, other.origin),
         )
 
 
@@ -202,7 +206,7 @@ def relief_of(record: JobRecord) -> tuple[int, int]:
 
 _JOINED = (
     "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
-    "forgotten", "passed", "recipe", "submitter", "submitted_on", "on_cpu", "unknown",
+    "forgotten", "passed", "recipe", "submitter", "submitted_on", "on_cpu", "origin", "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 

@@ -114,7 +114,7 @@ def _leave(
         office.checkpoints.spoil(agreed)
     else:
         office.checkpoints.doubt(found.odd, world.generation)
-        office.trust.states.rely(told.keys() - {*found.odd})
+        office.trust.states.rely(told.keys() - {*found.odd}, step)
         since = "the start" if agreed is None else f"step {agreed.step}"
         odd_ones = " and ".join(_named(world, node) for node in found.odd)
         office.exactness.lose(

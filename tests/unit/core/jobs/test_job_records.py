@@ -41,8 +41,9 @@ records = st.builds(
     left=st.sampled_from([(), (("a", 1),), (("a", 2), ("b", 1))]),
     ran=st.sampled_from([(), (("a", Tag(1, NodeId("n"), "x")),)]),
     on_cpu=st.sampled_from([(), (("a", Tag(1, NodeId("n"), "x"), True),)]),
+    origin=st.sampled_from([(), (("mlx", "1"),), (("mlx", "2"),)]),
 )
-APART = {"id", "number", "spec", "archive", "left", "ran", "on_cpu"}
+APART = {"id", "number", "spec", "archive", "left", "ran", "on_cpu", "origin"}
 """Fields that are the same everywhere, or merge by themselves."""
 
 

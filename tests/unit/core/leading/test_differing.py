@@ -51,9 +51,11 @@ def training(
 
 
 def tell(bench: Bench, step: int, digests: str) -> None:
-    """What A, B and C have, a letter each."""
+    """What A, B and C have, a letter each; a blank: that one hasn't told."""
     world = world_of(bench)
     for node, digest in zip((A, B, C), digests, strict=False):
+        if digest == " ":
+            continue
         told = Digest(JOB, world.generation, step, point_of(step).stamp, digest)
         bench.driver.hear(node, told)
 
@@ -244,6 +246,19 @@ def test_if_one_of_the_majority_then_tells_otherwise_the_rest_of_it_is_asked_who
     bench.driver.hear(C, told)
     world = next_world(bench, 14)
     assert (world.rung, world.step) == ("restore", 10), "A and C differ, and nobody is right"
+
+
+def test_if_two_of_the_majority_differ_after_a_later_step_all_go_back() -> None:
+    """Whether it is told before they are found to be the majority, or then."""
+    for early in (True, False):
+        bench = training(agreed(5), agreed(10), policy="continue")
+        if early:
+            tell(bench, 14, "x")
+        tell(bench, 13, "xyx")
+        assert bench.phase == "freezing"
+        tell(bench, 14, "x z")
+        world = next_world(bench, 14)
+        assert (world.rung, world.step) == ("restore", 10), "A and C differ, and nobody is right"
 
 
 def test_so_does_one_without_a_checkpoint_to_go_back_to() -> None:

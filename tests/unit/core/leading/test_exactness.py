@@ -12,6 +12,7 @@ from elasticd.core.leading.exactness import verdict
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import Fault, Sampled, Verdict
+from elasticd.recovery.origin import origin_of
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.settings.job import BatchSettings
 from tests.unit.core.leading.bench import (
@@ -82,6 +83,57 @@ def test_why_it_is_lost_is_told_once_and_shown_from_then_on() -> None:
     shown = bench.driver.summary()
     assert (shown["exact"], shown["exact_reason"]) == (False, why)
     assert bench.driver.historied(bench.record).inexact == why
+
+
+def built(bench: Bench, step: int, **other: str) -> World:
+    """Fresh processes begin at this step, all built alike."""
+    world = bench.adopt(step=step)
+    prints = {"mlx": "0.31 cpu", "model/w": "float32[4]", "grain0": "ab", **other}
+    for node in world.members:
+        told = status_of("active", world, committed=step)
+        assert told.trainer is not None
+        trainer = replace(told.trainer, fingerprint=prints, probe=probe(), judged=False)
+        bench.driver.hear(node, replace(told, trainer=trainer))
+    return world
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_what_a_job_was_built_of_when_it_began_is_kept(step: int) -> None:
+    """In a job that an older version has begun, as of what it goes on with."""
+    bench = Bench()
+    world = built(bench, step)
+    assert (bench.driver.historied(bench.record).origin == ()) == (step == 0), "no step is taken"
+    bench.progress(world, step + 1)
+    kept = dict(bench.driver.historied(bench.record).origin)
+    assert kept.keys() == {"mlx", "model", "data"} and kept["mlx"] == "0.31 cpu"
+    assert bench.told("exact_lost") == []
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"mlx": "0.32 cpu"}, "MLX is 0.32 cpu, and was 0.31 cpu"),
+        ({"grain0": "cd", "mlx": "0.32 cpu"}, "its data is another; MLX is 0.32 cpu, and was 0.31"),
+        ({"model/w": "float32[5]"}, "its model is another"),
+        ({"a later version's": "1"}, ""),
+    ],
+)
+def test_going_on_with_something_else_costs_it(other: dict[str, str], said: str) -> None:
+    bench = Bench(origin=origin_of({"mlx": "0.31 cpu", "model/w": "float32[4]", "grain0": "ab"}))
+    built(bench, 5, **other)
+    reasons = [event.reason for event in bench.told("exact_lost")]
+    if not said:
+        assert reasons == []
+        return
+    (reason,) = reasons
+    assert reason.startswith("from step 6 on not all is as when the job began: ")
+    assert said in reason and bench.driver.summary()["exact_reason"] == reason
+
+
+def test_a_job_that_has_taken_no_step_may_begin_with_something_else() -> None:
+    bench = Bench(origin=(("mlx", "0.31 cpu"),))
+    built(bench, 0, mlx="0.32 cpu")
+    assert bench.told("exact_lost") == []
 
 
 def test_the_next_leader_knows_it_from_the_record() -> None:
