@@ -17,6 +17,7 @@ from elasticd.core.words.worlds import MemberStatus, Ready
 from elasticd.types import NO_TAG, NodeId, Tag
 
 from .disk import Disk
+from .releases import Release
 
 _MAX_IN_FLIGHT = 20_000
 """Messages between two runs of daemons of which one has gone are forgotten above this number."""
@@ -78,18 +79,19 @@ class Generations:
 
     worlds: dict[Tag, World] = field(default_factory=dict)
 
-    def formed(self, world: World) -> str:
-        known = self.worlds.setdefault(world.generation, world)
-        if known != world:
+    def formed(self, world: World, release: Release) -> str:
+        """Its leader speaks of it first. A build that doesn't know all of it has the rest."""
+        told = release.cut(world)
+        if release.cut(self.worlds.setdefault(world.generation, told)) != told:
             return f"generation {world.generation} names two worlds"
         return ""
 
-    def entered(self, node: NodeId, world: World, disk: Disk) -> str:
+    def entered(self, node: NodeId, world: World, disk: Disk, release: Release) -> str:
         """``node`` is about to journal that it is in ``world``."""
         before = disk.newest_world(world.job)
         if before is not None and before.generation >= world.generation:
             return f"{node} enters {world.generation} after {before.generation}"
-        return self.formed(world)
+        return self.formed(world, release)
 
 
 def forgotten(status: MemberStatus, disk: Disk) -> str:

@@ -173,7 +173,7 @@ class Checkers:
         elif kind == "view_attempt":
             self._require(self.views.promised(host.name, record.epoch, host.disk))
         elif isinstance(record, World):
-            self._require(self.generations.entered(host.name, record, host.disk))
+            self._require(self.generations.entered(host.name, record, host.disk, host.release))
 
     def stepped(self, host: Host, event: e.Event, effects: Sequence[e.Effect]) -> None:
         pace = self.paces.setdefault(host.name, Pace())
@@ -281,7 +281,7 @@ class Checkers:
     def _formed(self, host: Host, world: World) -> None:
         """A leader made a world: nobody who could be asked held more, and nobody keeps a state
         which it knows to be another than the others'."""
-        self._require(self.generations.formed(world) or misplaced(host, world))
+        self._require(self.generations.formed(world, host.release) or misplaced(host, world))
         self._require(self.cluster.environments.formed(host, world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -91,6 +92,13 @@ def probe_of(trainer: Trainer, point: Point) -> TrainerProbed:
     return TrainerProbed(
         True, f"g{point.step}{bits}", f"u{update}", "l", point.stamp, cpu_update=f"c{bits}"
     )
+
+
+def mixed(drifts: Sequence[str]) -> str:
+    """How far a state is that was put together from parts of states that are so far."""
+    if len({*drifts}) == 1:
+        return drifts[0]
+    return hashlib.blake2b(" ".join(drifts).encode(), digest_size=4).hexdigest()
 
 
 def drifted(drift: str, chip: int) -> str:

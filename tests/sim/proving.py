@@ -56,8 +56,7 @@ def prove(
     if trainer.protocol.world is not world:
         raise GenerationLost("this world has ended")
     bodies = trainer.outside.bodies if trainer.cluster.shapes[trainer.job].outside == part else ""
-    spoilt, drift = part == "body" and trainer.spoilt, trainer.drift if part == "body" else ""
-    digest = state_digest(step, spoilt, drift=drift)
+    digest = state_digest(step, part == "body" and trainer.spoilt, drift=trainer.drift)
     digests = {f"model/{part}": f"{digest} {bodies}{probed(trainer)}"}
     if part == "body" and (
         kept := variant(trainer.cluster.shapes[trainer.job], trainer.host.name, step)

@@ -3,13 +3,15 @@ shell/children/exports.py bring them: an answer may come late, when nobody waits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from elasticd.core.words.records import Wanted
 from elasticd.types import JobId, NodeId
 
+from .chips import mixed
 from .states import Brought
 
 if TYPE_CHECKING:
@@ -60,7 +62,13 @@ class StateWish:
         if len({(each.point.step, each.point.stamp, each.seen) for each in given}) > 1:
             self._host.cluster.checkers.broken(f"a state is put together from {given}")
         failed = next((each for each in parts if isinstance(each, str)), None)
-        self._done(parts[-1] if failed is None else failed)
+        self._done(_joined(given) if failed is None else failed)
+
+
+def _joined(given: Sequence[Brought]) -> Brought:
+    """One state of parts of several, which may have been otherwise on each."""
+    last = given[-1]
+    return replace(last, drift=mixed([each.drift for each in given]))
 
 
 class Question:

@@ -25,6 +25,8 @@ _GRADIENTS = "gradients differ between"
 _UPDATES = "updates differ between"
 _LAYOUTS = "state leaves differ between"
 _PROBED = (NO_REPEAT, _GRADIENTS, _UPDATES, _LAYOUTS, BACK)
+_BEGAN = "not all is as when the job began"
+"""Of members that are all alike."""
 _POSITIONS = 16
 _UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
@@ -64,7 +66,8 @@ class Exactness:
     def promised(self) -> bool:
         """Whether the job's bits do not depend on its members, so that who joins can be compared
         with who has stayed."""
-        return self.kept and not self.fast
+        alike = self.kept or (_BEGAN in self.lost and not self.apart)
+        return alike and not self.fast
 
     @property
     def apart(self) -> bool:
@@ -177,7 +180,7 @@ class Exactness:
         if world.step == 0 or not self.origin:
             self.origin = now
         elif other := changed(self.origin, now):
-            self.lose(f"from step {world.step + 1} on not all is as when the job began: {other}")
+            self.lose(f"from step {world.step + 1} on {_BEGAN}: {other}")
 
     def sampled(self, node: NodeId, told: Sampled) -> None:
         """A member shows a sample: whoever has it in its share must have the same."""

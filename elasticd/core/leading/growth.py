@@ -179,7 +179,8 @@ class Growth:
             return
         stamp = self.answers[holders[0]].stamp
         point = Point(world.lineage, self.step, stamp)
-        wanted = Wanted(point, tuple(n for n in holders if self.answers[n].stamp == stamp))
+        same = [n for n in holders if self.answers[n].stamp == stamp]
+        wanted = Wanted(point, tuple(same[:1] if world.whole else same))
         entering = [n for n, newcomer in self.newcomers.items() if newcomer.stage == "lent"]
         for each in entering:
             self.newcomers[each].stage = "fetching"

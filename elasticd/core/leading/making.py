@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticd.checkpoints.layout import placement
@@ -53,6 +54,9 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
     usual = planning.deal(cut, kept, resume.members, weights, speeds.settled_wire)
     deal = poison.deal(office, cut, resume, usual)
     count = office.checkpoints.survey.cut_of(point)
+    unproven = _unproven(office, plan, resume)
+    # What others hold may have other bits then, which their first steps have not shown.
+    whole = office.roster.may_differ_in_chips(resume.members)
     return World(
         job=office.job,
         generation=generation,
@@ -62,7 +66,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         step=point.step,
         stamp=point.stamp,
         members=resume.members,
-        sources=resume.sources,
+        sources=_from_one(resume, unproven) if whole else resume.sources,
         hosts=seating.hosts,
         shares_now=deal.now,
         shares=deal.later,
@@ -80,7 +84,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         count=count,
         writers=() if count else _writers(office, resume.members),
         given=tuple(n for n in resume.members if plan.holdings[n].given),
-        unproven=_unproven(office, plan, resume),
+        unproven=unproven,
         last=_last(office, plan, seating, generation),
         caller="" if caller == resume.members[0] else caller,
         calls=seating.calls,
@@ -90,6 +94,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         chains=len(held) > 1 and all(each.chains for each in held),
         stores=last is not None and last.generation <= office.trust.apart,
         on_cpu=office.exactness.on_cpu.holds_for(start) and all(each.on_cpu for each in held),
+        whole=whole,
     )
 
 
@@ -114,6 +119,18 @@ def secret_of(office: Office, plan: Plan, world: World) -> Secret:
     show that it knows it."""
     proven = len(world.members) > 1 and all(plan.holdings[n].proves for n in world.members)
     return office.ctx.secret() if proven else NO_SECRET
+
+
+def _from_one(resume: Resume, unproven: Collection[NodeId]) -> tuple[str, ...]:
+    """The sources, where who takes the state from a peer takes that of the member with which it is
+    compared in its first step."""
+    pairs = zip(resume.members, resume.sources, strict=True)
+    kept = [node for node, source in pairs if source == "keep"]
+    keeper = next((node for node in kept if node not in unproven), next(iter(kept), None))
+    return tuple(
+        f"peer:{keeper}" if keeper is not None and source.startswith("peer:") else source
+        for source in resume.sources
+    )
 
 
 def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:

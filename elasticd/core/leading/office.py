@@ -149,10 +149,9 @@ class Office:
         return self.exactness.apart or self.parted_by_chips("updates", digests)
 
     def may_be_apart(self, digests: Mapping[NodeId, str]) -> bool:
-        """As far as these few tell, of members whose chips are not all the same."""
+        """As far as these few tell, of members whose chips may not all be the same."""
         members = self.world.members if self.world is not None else ()
-        known = {*self.roster.chips(members).values()} - {""}
-        return self.are_apart(digests) or len(known) > 1
+        return self.are_apart(digests) or self.roster.may_differ_in_chips(members)
 
     def silent(self, since: float) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""

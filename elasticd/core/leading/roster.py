@@ -32,6 +32,8 @@ class Roster:
 
     view: View
     statuses: dict[NodeId, MemberStatus] = field(default_factory=dict)
+    told_chips: dict[NodeId, str] = field(default_factory=dict)
+    """What nodes compute with, as each has told in any view."""
 
     def follow(self, view: View) -> None:
         """A new view: all are to speak again."""
@@ -41,6 +43,8 @@ class Roster:
     def hear(self, node: NodeId, status: MemberStatus) -> None:
         """A member says how it is."""
         self.statuses[node] = status
+        if status.chip or node not in self.told_chips:
+            self.told_chips[node] = status.chip
 
     def trainer_ended(self, node: NodeId, failing: Failing | None = None) -> None:
         """What its daemon said of that trainer is out of date."""
@@ -129,7 +133,13 @@ class Roster:
 
     def chips(self, nodes: Iterable[NodeId]) -> dict[NodeId, str]:
         """What each of ``nodes`` computes with; empty where it is not known."""
-        return {n: s.chip if (s := self.statuses.get(n)) is not None else "" for n in nodes}
+        return {n: self.told_chips.get(n, "") for n in nodes}
+
+    def may_differ_in_chips(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether these don't all compute with the same, or one hasn't spoken yet: we may have just
+        begun to lead."""
+        told = {self.told_chips.get(n) for n in nodes}
+        return None in told or len(told - {""}) > 1
 
     # --- worlds -----------------------------------------------------------------------------------
 

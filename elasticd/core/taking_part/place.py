@@ -124,7 +124,7 @@ class Place:
         point = Point(world.lineage, world.step, world.stamp)
         if kind == "updates":
             return Wanted(point, (NodeId(holder),), held)
-        if world.step == 0:
+        if world.step == 0 or world.whole:
             # What the script makes above its loop is part of it, and not all may be past that.
             return Wanted(point, (NodeId(holder),))
         named = world.members.index(NodeId(holder))

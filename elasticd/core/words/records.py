@@ -342,6 +342,9 @@ class World:
     on_cpu: bool = False
     """Its updates are made on the CPU of each member, since GPUs of several kinds would make other
     bits of them."""
+    whole: bool = False
+    """Who takes the state from a peer takes all of it from that one: its members may compute other
+    bits, and parts of several would be nobody's state."""
 
     @property
     def shards(self) -> int:

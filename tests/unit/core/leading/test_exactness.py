@@ -128,6 +128,9 @@ def test_going_on_with_something_else_costs_it(other: dict[str, str], said: str)
     (reason,) = reasons
     assert reason.startswith("from step 6 on not all is as when the job began: ")
     assert said in reason and bench.driver.summary()["exact_reason"] == reason
+    assert bench.office.exactness.promised, "members are alike, so who joins is compared with them"
+    bench.office.exactness.lose("updates differ between a and b")
+    assert not bench.office.exactness.promised
 
 
 def test_a_job_that_has_taken_no_step_may_begin_with_something_else() -> None:

@@ -72,6 +72,15 @@ def test_a_state_is_lent_of_a_step_that_nobody_has_reached() -> None:
     assert door.sent(Lend) == [], "it was said once"
 
 
+def test_where_chips_differ_it_takes_the_state_from_the_one_with_which_it_is_compared() -> None:
+    door = Door()
+    door.growth.enter(replace(world_of(A, B), whole=True))
+    door.at(10)
+    door.lent(12)
+    ((_, order),) = door.sent(Prepare)
+    assert order.wanted.holders == (A,)
+
+
 def test_a_newcomer_takes_the_state_from_all_who_have_it_and_enters_a_step_behind() -> None:
     door = Door()
     door.at(10)

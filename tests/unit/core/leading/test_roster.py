@@ -31,3 +31,17 @@ def test_the_first_line_that_differs_is_told() -> None:
         trainer = replace(told.trainer, fingerprint={"grain0": node, "data/a.jsonl": "11", **lines})
         roster.statuses[node] = replace(told, trainer=trainer)
     assert roster.mismatch((A, B)).startswith("data/a.jsonl:9 is a on a and b on b: ")
+
+
+def test_what_a_node_computes_with_outlives_a_view() -> None:
+    """In a new one it may say what it has stored before it says how it is."""
+    roster = Roster(View(EPOCH, (A, B)))
+    assert roster.may_differ_in_chips((A, B)), "nobody has spoken: we have just begun to lead"
+    for node, chip in ((A, "M1"), (B, "M3")):
+        roster.hear(node, replace(status_of("ready"), chip=chip))
+    roster.follow(View(EPOCH, (A, B)))
+    assert roster.chips((A, B)) == {A: "M1", B: "M3"} and roster.may_differ_in_chips((A, B))
+    roster.hear(B, replace(status_of("ready"), chip="M1"))
+    assert not roster.may_differ_in_chips((A, B))
+    roster.hear(B, status_of("ready"))
+    assert roster.chips((B,)) == {B: "M1"}, "it isn't known while it begins"

@@ -18,6 +18,7 @@ from elasticd.core.words.worlds import (
 )
 from elasticd.types import NodeId, Tag
 from tests.unit.core.leading.bench import (
+    GENERATION,
     JOB,
     ME,
     A,
@@ -27,6 +28,7 @@ from tests.unit.core.leading.bench import (
     fault,
     holds,
     point_of,
+    status_of,
 )
 
 
@@ -50,6 +52,23 @@ def test_a_world_comes_up_in_order_and_is_announced_when_all_are_ready() -> None
     assert bench.phase == "running"
     (event,) = bench.told("world_formed")
     assert event.fields["members"] == [A, B, C]
+
+
+@pytest.mark.parametrize("chips", [("M1", "M1"), ("M1", "M3")])
+def test_where_chips_differ_all_take_the_state_from_the_one_they_are_compared_with(
+    chips: tuple[str, str],
+) -> None:
+    """What others hold may have other bits, which nobody has seen yet."""
+    other = NodeId("d")
+    bench = Bench(A, B, C, other)
+    for node in bench.members:
+        bench.driver.hear(node, replace(status_of("ready"), chip=chips[node == B]))
+    same = holds(point_of(5), GENERATION)
+    bench.answer(a=same, b=same, c=holds(None), d=holds(None))
+    world = bench.sent(Form)[0][1].world
+    apart = chips[0] != chips[1]
+    assert world.members == (A, B, C, other) and world.whole == apart
+    assert set(world.sources[2:]) == ({"peer:a"} if apart else {"peer:a", "peer:b"})
 
 
 def with_one_ready() -> tuple[Bench, World]:
