@@ -13,6 +13,9 @@ from elasticd.core.words.shards import ManifestStored, ShardsFailed, ShardsWritt
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
 
+_COPIES = 3
+"""So often a node copies shards which it should have already."""
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class Key:
@@ -54,6 +57,8 @@ class Checkpoint:
     """Nodes that were asked to copy what counts no more, and have not answered."""
     disputed: bool = False
     """The world that writes it has written something else than what a disk has of it already."""
+    lacked: dict[NodeId, int] = field(default_factory=dict)
+    """How often nodes had not what they were to have."""
     gone_at: float | None = None
     """Since when a shard that the manifest names is on no node of the view, in monotonic
     seconds."""
@@ -203,11 +208,14 @@ class Checkpoint:
         for index, node in found:
             self.lost = self.copies.lose(node, index) or self.lost
 
-    def lacks(self, node: NodeId) -> None:
+    def lacks(self, node: NodeId) -> bool:
         """``node`` has not taken the manifest, since something else is where its shards should be:
-        a copy for an earlier world came late, maybe. It has nothing until it has copied them."""
+        a copy for an earlier world came late, maybe. Whether it is to copy them; not if that has
+        happened again and again."""
         self.forget(node)
         self.hear(node)
+        self.lacked[node] = self.lacked.get(node, 0) + 1
+        return self.lacked[node] <= _COPIES
 
     def reject(self, node: NodeId) -> None:
         """The disk of ``node`` works, and has not taken the manifest."""

@@ -93,8 +93,7 @@ class Errands:
     def not_stored(self, checkpoint: Checkpoint, node: NodeId, stored: ManifestStored) -> None:
         """``node`` has not taken the manifest."""
         self.ctx.log("warning", "manifest not stored", node=node, reason=stored.reason)
-        if stored.lacks:
-            checkpoint.lacks(node)
+        if stored.lacks and checkpoint.lacks(node):
             self.retry_at = self._later()
         elif not stored.refused:
             checkpoint.reject(node)

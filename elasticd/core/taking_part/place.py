@@ -125,7 +125,8 @@ class Place:
         if kind == "updates":
             return Wanted(point, (NodeId(holder),), held)
         if world.step == 0 or world.whole:
-            # What the script makes above its loop is part of it, and not all may be past that.
+            # Parts of several would be nobody's state. Of the first one not all may have what the
+            # script makes above its loop.
             return Wanted(point, (NodeId(holder),))
         named = world.members.index(NodeId(holder))
         order = [*range(named, len(world.members)), *range(named)]

@@ -171,6 +171,23 @@ def test_whose_shards_another_state_has_taken_the_place_of_gets_a_copy(ends_at: 
     assert made.fields["replicas"] == 2
 
 
+def test_who_lacks_them_again_and_again_is_done_without() -> None:
+    desk = Desk(A, B, steps=10)
+    desk.form(A, B)
+    desk.wrote(A, 0, 1)
+    desk.wrote(B, 0, 1)
+    desk.stored(A)
+    for _ in range(4):
+        assert desk.announced() == []
+        desk.stored(B, refusal="shard 0 is missing", lacks=True)
+        desk.later(1.5)
+        if desk.asked(PullShards) == [B]:
+            desk.wrote(B, 0, 1)
+    desk.stored(A)  # the manifest that doesn't name B
+    (made,) = desk.emitted("checkpoint_committed")
+    assert made.fields["replicas"] == 1
+
+
 def test_a_late_writer_that_skips_gets_a_copy() -> None:
     desk = Desk(A, B)
     desk.form(A, B)
