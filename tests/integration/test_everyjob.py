@@ -86,7 +86,7 @@ class Recipe(Card):
 
 RECIPES = (
     Recipe("lora", "LoRA", config=LORA.format(kind="lora")),
-    Recipe("dora", "DoRA", config=LORA.format(kind="dora")),
+    Recipe("dora", "DoRA, compiled", config=LORA.format(kind="dora") + "compile: true\n"),
     Recipe("qlora", "LoRA of a model of 4 bits", config=LORA.format(kind="lora"), bits=4),
     Recipe("full", "all weights of the last layers", config=LORA.format(kind="full")),
     Recipe(
