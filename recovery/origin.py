@@ -19,8 +19,6 @@ _LONGEST = 80
 
 def origin_of(fingerprint: Mapping[str, str]) -> Origin:
     """What is kept of it in the job's record: a few short texts, however much there is."""
-    if not fingerprint:
-        return ()
     parts: dict[str, list[tuple[str, str]]] = {}
     for name, text in sorted(fingerprint.items()):
         part = _OF.get(name.split("/")[0])

@@ -69,10 +69,7 @@ class Places:
         unaware = since and any(w.generation > since and not w.on_cpu for w in worlds)
         if record.inexact or unaware:
             return ""
-        disks = (host.disk.finals.values() for host in cluster.living())
-        last = [
-            m for finals in disks for m in finals if (m.job, m.step) == (record.id, record.step)
-        ]
+        last = cluster.last_manifests(record)
         drifts = {drift for manifest in last for drift in drift_in(manifest)}
         if any(len(self.made.get((record.step, drift), ())) > 1 for drift in drifts):
             return f"{record.id} is called exact, and its updates were made here and there"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.context import Station, Timing
 from elasticd.core.node import Node
 from elasticd.core.words import effects as e
@@ -323,6 +324,11 @@ class Cluster:
             if host.node is not None and job in host.node.records:
                 return host.node.records[job]
         return None
+
+    def last_manifests(self, record: JobRecord) -> list[Manifest]:
+        """Of the state with which a job has ended, as living nodes have them."""
+        found = (m for host in self.living() for m in host.disk.finals.values())
+        return [m for m in found if (m.job, m.step) == (record.id, record.step)]
 
 
 def spec_of(name: str, shape: JobShape) -> JobSpec:

@@ -47,13 +47,6 @@ class Renewals:
         """What is called exact was made with one release; what is wrong, or nothing."""
         if record.inexact or cluster.mixture.mixed:
             return ""
-        disks = (host.disk.finals.values() for host in cluster.living())
-        last = [
-            m.stamp
-            for finals in disks
-            for m in finals
-            if (m.job, m.step) == (record.id, record.step)
-        ]
-        if any(len(self.made.get(stamp, ())) > 1 for stamp in last):
+        if any(len(self.made.get(m.stamp, ())) > 1 for m in cluster.last_manifests(record)):
             return f"{record.id} is called exact, and was made with two releases of MLX"
         return ""

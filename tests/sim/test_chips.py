@@ -73,8 +73,7 @@ def is_exact_on_cpu(result: Result) -> None:
     drift = ""
     for _ in range(record.step):
         drift = drifted(drift, ON_CPU)
-    disks = (host.disk.finals.values() for host in cluster.living())
-    last = [m for finals in disks for m in finals if m.step == record.step]
+    last = cluster.last_manifests(record)
     assert last and all(drift_in(manifest) == {drift} for manifest in last)
 
 

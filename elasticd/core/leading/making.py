@@ -125,11 +125,12 @@ def _from_one(resume: Resume, unproven: Collection[NodeId]) -> tuple[str, ...]:
     """The sources, where who takes the state from a peer takes that of the member with which it is
     compared in its first step."""
     pairs = zip(resume.members, resume.sources, strict=True)
-    kept = [node for node, source in pairs if source == "keep"]
-    keeper = next((node for node in kept if node not in unproven), next(iter(kept), None))
+    kept = (node for node, source in pairs if source == "keep" and node not in unproven)
+    keeper = next(kept, None)
+    if keeper is None:
+        return resume.sources
     return tuple(
-        f"peer:{keeper}" if keeper is not None and source.startswith("peer:") else source
-        for source in resume.sources
+        f"peer:{keeper}" if source.startswith("peer:") else source for source in resume.sources
     )
 
 
