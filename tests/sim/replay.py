@@ -20,8 +20,8 @@ if not __package__:
 from .cluster import Setup
 from .plans import read_plan, write_plan
 from .run import Result, simulate
-from .seeds import setup_of
 from .shrink import shrink
+from .wanted import Wanted, add_to
 
 _LAST_LINES = 60
 
@@ -46,18 +46,16 @@ def main() -> int:
     parser.add_argument("seed", type=int, nargs="?", help="the seed to replay")
     parser.add_argument("--plan", type=Path, help="replay the plan at the top of this file instead")
     parser.add_argument("--shrink", action="store_true", help="look for the smallest such run")
-    parser.add_argument("--kinds", default="", help="only these kinds of faults, by comma")
-    parser.add_argument("--nodes", type=int, default=0, help="so many nodes")
+    add_to(parser)
     parser.add_argument("--out", type=Path, help="where the shrunk transcript goes")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the transcript")
     given = parser.parse_args()
     if (given.seed is None) == (given.plan is None):
         parser.error("either a seed or --plan")
-    kinds = tuple(filter(None, given.kinds.split(","))) or None
     if given.plan is not None:
         setup = read_plan(given.plan.read_text())
     else:
-        setup = setup_of(given.seed, kinds, given.nodes)
+        setup = Wanted.of(given).setup(given.seed)
     print(told(setup))
     result = simulate(setup, given.verbose)
     if result.problem and not given.verbose:

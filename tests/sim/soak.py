@@ -21,20 +21,19 @@ if not __package__:
     __package__ = "sim"
 
 from .tally import Tally, work
+from .wanted import Wanted, add_to
 
 _PROGRESS_SECONDS = 10.0
 
 
-def soak(
-    first: int, seconds: float, kinds: tuple[str, ...] | None, nodes: int, workers: int
-) -> Tally:
+def soak(first: int, seconds: float, wanted: Wanted, workers: int) -> Tally:
     """Run seeds for ``seconds`` of real time, or until Ctrl-C."""
     context = multiprocessing.get_context("spawn")
     pipes: list[Connection] = []
     processes: list[SpawnProcess] = []
     for number in range(workers):
         ours, theirs = context.Pipe(duplex=False)
-        given = (theirs, first + number, workers, kinds, nodes)
+        given = (theirs, first + number, workers, wanted)
         process = context.Process(target=work, args=given, daemon=True)
         process.start()
         theirs.close()
@@ -42,7 +41,7 @@ def soak(
         processes.append(process)
     total = Tally()
     try:
-        _collect(total, pipes, time.monotonic() + seconds)
+        _collect(total, pipes, time.monotonic() + seconds, wanted)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     finally:
@@ -52,7 +51,7 @@ def soak(
     return total
 
 
-def _collect(total: Tally, pipes: list[Connection], end: float) -> None:
+def _collect(total: Tally, pipes: list[Connection], end: float, wanted: Wanted) -> None:
     said = time.monotonic()
     while (now := time.monotonic()) < end:
         for pipe in wait(pipes, timeout=min(1.0, end - now)):
@@ -60,7 +59,7 @@ def _collect(total: Tally, pipes: list[Connection], end: float) -> None:
             batch = pipe.recv()  # a worker that died raises EOFError: the soak has failed
             total.merge(batch)
             for seed, problem in batch.problems:
-                replay = f"python tests/sim/replay.py {seed} --shrink"
+                replay = f"python tests/sim/replay.py {seed}{wanted.options} --shrink"
                 print(f"seed {seed}: {problem}\n    replay: {replay}", flush=True)
         if now - said > _PROGRESS_SECONDS:
             said = now
@@ -72,17 +71,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="real time to spend")
     parser.add_argument("--first", type=int, help="the first seed (default: from the clock)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--nodes", type=int, default=0, help="nodes of every run (default: varied)")
-    parser.add_argument(
-        "--kinds",
-        default="",
-        help="only these kinds of faults, by comma; chips: on two kinds of machines",
-    )
+    add_to(parser)
     given = parser.parse_args()
-    kinds = tuple(filter(None, given.kinds.split(","))) or None
     first = given.first if given.first is not None else int(time.time()) * 1000
     print(f"seeds from {first} on", flush=True)
-    total = soak(first, given.seconds, kinds, given.nodes, given.workers)
+    total = soak(first, given.seconds, Wanted.of(given), given.workers)
     print(total.report())
     print(f"faults {total.total} violations {len(total.problems)}")
     return 1 if total.problems else 0

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from .run import Result, simulate
-from .seeds import setup_of
 from .strikes import EVERY_KIND, HEAVY_KINDS
+from .wanted import Wanted
 
 _BATCH_SECONDS = 1.0
 """A worker tells of its seeds about this often."""
@@ -97,24 +97,22 @@ def _rows(counts: Mapping[str, int]) -> list[str]:
     return [f"  {kind:20} {count:>10}" for kind, count in sorted(counts.items())]
 
 
-def tally(seeds: Iterator[int], seconds: float, kinds: tuple[str, ...] | None, nodes: int) -> Tally:
+def tally(seeds: Iterator[int], seconds: float, wanted: Wanted) -> Tally:
     """As many of ``seeds`` as fit into ``seconds`` of real time, at least one."""
     found, end = Tally(), time.monotonic() + seconds
     for seed in seeds:
         began = time.process_time()
-        result = simulate(setup_of(seed, kinds, nodes))
+        result = simulate(wanted.setup(seed))
         found.add(result, time.process_time() - began)
         if time.monotonic() >= end:
             break
     return found
 
 
-def work(
-    pipe: Connection, first: int, stride: int, kinds: tuple[str, ...] | None, nodes: int
-) -> None:
+def work(pipe: Connection, first: int, stride: int, wanted: Wanted) -> None:
     """A worker: every ``stride``-th seed, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seeds = iter(range(first, sys.maxsize, stride))
     with contextlib.suppress(BrokenPipeError):
         while True:
-            pipe.send(tally(seeds, _BATCH_SECONDS, kinds, nodes))
+            pipe.send(tally(seeds, _BATCH_SECONDS, wanted))
