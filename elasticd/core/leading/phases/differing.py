@@ -35,12 +35,12 @@ def left(office: Office, holdings: Mapping[NodeId, Holding], kept: Iterable[Node
     since = {node: world.generation for world in worlds for node in world.takers}
     since |= {node: holding.entered or NO_TAG for node, holding in holdings.items()}
     found = office.trust.states.compare_left(worlds, since, kept)
-    return None if found is None else _judge(office, found)
+    return None if found is None else _judge(office, found, holdings)
 
 
-def _judge(office: Office, differing: Differing) -> Left:
-    found = differing.found
-    return _leave(office, differing.world, found, differing.step, differing.told, found.odd)
+def _judge(office: Office, differing: Differing, asked: Iterable[NodeId] = ()) -> Left:
+    world, found, told = differing.world, differing.found, differing.told
+    return _leave(office, world, found, differing.step, told, found.odd, asked)
 
 
 def contested(office: Office, world: World, step: int) -> Left | None:
@@ -81,16 +81,18 @@ def _leave(
     step: int,
     told: Mapping[NodeId, Tag],
     tainted: Iterable[NodeId],
+    asked: Iterable[NodeId] = (),
 ) -> Left:
     """Go back to what all agreed on, or on with the majority's state. Neither helps where the
     script itself makes them differ. ``told``: by whom that is known, each as of which world.
-    ``tainted``: who is not to go on with what it holds."""
+    ``tainted``: who is not to go on with what it holds. ``asked``: who else has left its world, be
+    it in another one and further."""
     office.trust.states.settle(world, told)
     if found.unlike is not None:
         return refused(office, world, found.unlike, step)
     if office.are_apart(found.models):
         office.trust.take_one(world)
-        nodes = {*told, *world.members} & {*office.view.members}
+        nodes = {*told, *world.members, *asked} & {*office.view.members}
         text = f"members compute different bits after step {step}: all take the state of one"
         return ToFreezing(tuple(sorted(nodes)), text)
     office.trust.taint(tainted, world)
