@@ -5,8 +5,10 @@
     recovery   a real cluster of three: SIGKILL of a trainer to the next committed step, with no
                open page and with a hundred at the first node, in turns; CPU time of its daemon
     paint      a page in a real browser, from its request to the first paint, and its bytes
+    command    'elasticctl status' of a real cluster of three, from its start to its exit, and a
+               Python that does nothing, in turns
 
-    python tests/benchmarks/bench_pages.py [--rounds 7] [--seconds 20] [--only many recovery paint]
+    python tests/benchmarks/bench_pages.py [--rounds 7] [--seconds 20] [--only many command …]
 
 Nothing is asserted; the exit code is 0 when it measured.
 """
@@ -244,6 +246,37 @@ def paint(rounds: int) -> None:
     )
 
 
+# --- a command ------------------------------------------------------------------------------------
+
+_COMMANDS_A_ROUND = 4
+
+
+def command(rounds: int) -> None:
+    """In turns: a Python that does nothing, and one that asks for the cluster's state."""
+    with tempfile.TemporaryDirectory(prefix="elasticd-bench-") as folder:
+        home = Path(folder) / "cluster"
+        local.up(home, NODES)
+        words = {
+            "python -c pass": [sys.executable, "-c", "pass"],
+            "elasticctl status": [*ELASTICCTL, "status", "--home", str(home)],
+        }
+        taken: dict[str, list[float]] = {name: [] for name in words}
+        try:
+            for _ in range(rounds * _COMMANDS_A_ROUND):
+                for name, each in words.items():
+                    began = time.perf_counter()
+                    subprocess.run(each, stdout=subprocess.DEVNULL, check=True)
+                    taken[name].append(time.perf_counter() - began)
+        finally:
+            local.down(home)
+    for name, found in taken.items():
+        median, least, most = (1000 * f(found) for f in (statistics.median, min, max))
+        print(f"{name:18} median {median:.0f} ms ({least:.0f} to {most:.0f} in {len(found)})")
+
+
+WANTED = ("many", "recovery", "paint", "command")
+
+
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(
@@ -251,15 +284,17 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--only", nargs="*", choices=("many", "recovery", "paint"))
+    parser.add_argument("--only", nargs="*", choices=WANTED)
     given = parser.parse_args()
-    wanted = given.only or ("many", "recovery", "paint")
+    wanted = given.only or WANTED
     if "many" in wanted:
         many(given.seconds)
     if "recovery" in wanted:
         recovery(given.rounds, given.seconds)
     if "paint" in wanted:
         paint(given.rounds)
+    if "command" in wanted:
+        command(given.rounds)
     print(f"load {os.getloadavg()[0]:.1f}")
 
 
