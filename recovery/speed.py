@@ -68,6 +68,9 @@ class Speeds:
     """Seconds that a rank takes to send one vector, in the measure of ``settled``; 0: not known."""
     idle_update_seconds: dict[NodeId, float] = field(default_factory=dict)
     """Of members that compute nothing: how long an update took when a grain was last timed."""
+    least_seconds: dict[NodeId, float] = field(default_factory=dict)
+    """The fewest that a grain took each member. Who waits or sleeps in a grain is as slow on a
+    machine with nothing else to do, while its updates are not."""
     needed: int = STEPS
     gains: int = 0
     """Steps in a row in which other shares would have gained enough."""
@@ -83,6 +86,8 @@ class Speeds:
         if pace.grain_seconds > 0:
             self.paces[node] = pace
             self.idle_update_seconds[node] = pace.update_seconds
+            least = self.least_seconds.get(node, pace.grain_seconds)
+            self.least_seconds[node] = min(least, pace.grain_seconds)
         elif known is not None:
             self.paces[node] = replace(pace, grain_seconds=known.grain_seconds)
 
@@ -96,6 +101,7 @@ class Speeds:
         self.settled.clear()
         self.settled_wire = 0.0
         self.idle_update_seconds.clear()
+        self.least_seconds.clear()
         self.restart()
 
     def restart(self) -> None:
@@ -105,13 +111,15 @@ class Speeds:
 
     def seconds(self, node: NodeId) -> float:
         """Of a grain, as ``node`` computes it now; 0: not known. Who computes nothing is taken to
-        have changed as its updates have."""
+        have changed as its updates have, and not to be faster than it ever was and all others."""
         pace = self.paces.get(node)
         if pace is None:
             return 0.0
         then = self.idle_update_seconds.get(node, 0.0)
         changed = pace.update_seconds / then if then > 0 and pace.update_seconds > 0 else 1.0
-        return pace.grain_seconds * changed
+        others = (other.grain_seconds for each, other in self.paces.items() if each != node)
+        seen = min((self.least_seconds.get(node, 0.0), *others))
+        return max(pace.grain_seconds * changed, seen)
 
     def weights(self, members: Sequence[NodeId]) -> tuple[float, ...]:
         """What shares of ``members`` are dealt by: relative seconds a grain."""

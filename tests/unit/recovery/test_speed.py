@@ -163,6 +163,33 @@ def test_who_computes_nothing_is_judged_by_its_updates() -> None:
     assert speeds.seconds(C) == pytest.approx(0.1)
 
 
+@given(
+    st.lists(st.floats(0.001, 1.0), min_size=1, max_size=5),
+    st.floats(0.0001, 1.0),
+    st.floats(0.00001, 1.0),
+)
+def test_who_computes_nothing_is_not_believed_to_be_faster_than_anybody_was(
+    grains: list[float], busy: float, idle: float
+) -> None:
+    speeds = timed(0.1, 0.1)
+    for seconds in grains:
+        speeds.saw(C, MemberPace(seconds, busy))
+    speeds.saw(C, MemberPace(0.0, idle))
+    assert speeds.seconds(C) >= min(*grains, 0.1)
+
+
+def test_no_move_promises_a_step_that_was_never_seen() -> None:
+    speeds = timed(0.01, 0.01, 0.03, updates=0.005)
+    speeds.saw(C, MemberPace(0.01, 0.005))
+    speeds.saw(C, MemberPace(0.03, 0.005))
+    without = shares(12, 3, (1.0, 1.0, 100.0))
+    speeds.saw(C, MemberPace(0.0, 0.0003))  # it computes nothing, and its updates are fast now
+    told = (speeds.judge(MEMBERS, 12, without, 1000) for _ in range(speed.STEPS))
+    (move,) = (found for found in told if found is not None)
+    assert counts(move.shares) == [4, 4, 4]
+    assert "0.040 instead of 0.060 s a step" in move.reason
+
+
 def test_a_straggler_is_told_of_once_until_it_is_as_fast_as_others() -> None:
     speeds = timed(0.1, 0.1, 0.5)
     told = [each for at in range(60) for each in speeds.stragglers(MEMBERS, EQUAL, 5.0 + at)]
