@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,37 @@ def test_one_that_stays_away_is_left_out_and_let_in_again() -> None:
     assert [line.count(" members go on") for line in formed] == [1] * len(formed)
     sizes = [line.partition("world_formed: ")[2][0] for line in formed]
     assert sizes == ["3", "2", "3"], "\n".join(formed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_job_trains_on_without_most_of_its_daemons_and_is_not_called_parked(seed: int) -> None:
+    told: list[dict[str, Any]] = []
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def look() -> None:
+            node = cluster.hosts[NodeId("n2")].node
+            assert node is not None
+            told.extend(node.job_status(job) for job in cluster.specs)
+
+        def strike() -> None:
+            for name in ("n0", "n1"):
+                cluster.hosts[NodeId(name)].restart_daemon(9.0)
+            cluster.after(6.0, look)
+            cluster.after(8.0, look)
+
+        cluster.when(lambda: newest(cluster) >= 5, strike)
+
+    shape = JobShape(steps=200, world_min=2, grains=6)
+    setup = Setup(seed=seed, jobs=(shape,), grain_seconds=(0.05, 0.05))
+    result = passes(simulate(setup, script=script))
+    assert [each["state"] for each in told] == ["running"] * 2, told
+    assert 5 < told[0]["step"] < told[1]["step"]
+    assert told[0]["reason"].startswith("it trains on without n0 and n1, whose daemons"), told
+    assert [each["node"] for each in told[1]["ranks"]] == ["n0", "n1", "n2"]
+    assert not [line for line in result.transcript if "event job_parked" in line]
+    for line in (each for each in result.transcript if "event recovery_finished" in each):
+        seconds = float(line.partition(" took ")[2].partition(" s ")[0])
+        assert seconds < 3.0, line
 
 
 def test_finds_a_daemon_that_forgets_its_children(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ class Recovery:
     rung: Rung | None = None
     """The dearest one of the worlds that it took."""
     lost: int = 0
+    trained_until: float = 0.0
+    """The world that is recovered from made steps until then, though it was given up."""
 
     def climb(self, rung: Rung, step: int) -> None:
         """A world was planned for it that starts from ``step``."""
@@ -95,6 +97,11 @@ class Account:
         if self.recovery is not None and not self.recovery.counted:
             self.recovery.counted = True
             self.recoveries += 1
+
+    def trained(self, until: float) -> None:
+        """What is recovered from made steps until then."""
+        if self.recovery is not None:
+            self.recovery.trained_until = until
 
     def given_up(self) -> None:
         """The job ends. What broke last, for which no world was planned, was never recovered
@@ -188,7 +195,7 @@ class Account:
         recovery, self.recovery = self.recovery, None
         if recovery is None or not recovery.counted:
             return
-        seconds = self.ctx.now - recovery.since
+        seconds = self.ctx.now - max(recovery.since, recovery.trained_until)
         # A new leader may have found the world formed for it already.
         recovery.climb(world.rung, world.step)
         self.ctx.emit(

@@ -301,7 +301,7 @@ class Driver:
 
     def _stalled(self) -> Stall | None:
         office, phase = self.office, self.stage.phase
-        if not isinstance(phase, Waiting) or not office.is_short(phase.since):
+        if not isinstance(phase, Waiting) or not office.is_short(phase.since) or phase.trains_on:
             return None
         stored = office.newest.step if office.newest is not None else 0
         unstored = any(office.reached(n) > stored for n in office.roster.trainers(*HOLDING))
@@ -321,7 +321,9 @@ class Driver:
     def summary(self) -> dict[str, Any]:
         """What ``status`` shows of the job."""
         office, phase = self.office, self.stage.phase
-        ranks = summary.ranks(office, phase.world) if isinstance(phase, Whole) else []
+        trains_on = isinstance(phase, Waiting) and phase.trains_on
+        world = office.world if isinstance(phase, Whole) or trains_on else None
+        ranks = [] if world is None else summary.ranks(office, world)
         why = summary.reason(office, phase.why, trains=isinstance(phase, Whole))
         return {**summary.fields(office, self.stage.state(), why), "ranks": ranks}
 

@@ -149,9 +149,10 @@ class Office:
         return self.exactness.apart or self.parted_by_chips("updates", digests)
 
     def may_be_apart(self, digests: Mapping[NodeId, str]) -> bool:
-        """As far as these few tell, of members whose chips may not all be the same."""
+        """As far as these few tell, of members whose chips may not all be the same. Some may have
+        told of a world before."""
         members = self.world.members if self.world is not None else ()
-        return self.are_apart(digests) or self.roster.may_differ_in_chips(members)
+        return self.are_apart(digests) or self.roster.may_differ_in_chips({*members, *digests})
 
     def silent(self, since: float) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""
@@ -164,6 +165,10 @@ class Office:
         waited = self.ctx.now - since > self.ctx.timing.holding_seconds
         there = {*self.view.members} - self.wishes.standing.idle
         return len(there) < self.least or (len(able) < self.least and waited)
+
+    def reduce_seconds(self) -> float:
+        """For so long nothing may move in a world that trains."""
+        return self.course.patience.reduce_limit(self.ctx.timing.hang_seconds)
 
     def somebody_leaves(self) -> bool:
         """Whether a member of the world has left its loop, or still can."""

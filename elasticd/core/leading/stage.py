@@ -107,6 +107,8 @@ class Stage:
     def _enter(self, move: Move) -> None:
         """Go over to another phase."""
         office, before, now = self.office, self.phase, self.office.ctx.now
+        if isinstance(before, Waiting) and before.trains_on:
+            office.account.trained(office.course.moved_at)
         match move:
             case Oriented():
                 self.phase = Waiting(office, before.since, before.why)
@@ -192,10 +194,13 @@ class Stage:
 
     def state(self) -> str:
         """What people see of the phase: running, recovering or parked."""
-        office = self.office
-        if isinstance(self.phase, Whole):
+        office, phase = self.office, self.phase
+        if isinstance(phase, Whole) or (isinstance(phase, Waiting) and phase.trains_on):
             return "running"
-        short = office.is_short(self.phase.since)
-        if office.world is None and office.account.recovery is None:
-            return "parked" if short else "running"
-        return "parked" if self.waits and (short or office.tries.resting) else "recovering"
+        short = office.is_short(phase.since)
+        if isinstance(phase, Waiting) and phase.may_train_on and not office.tries.resting:
+            short = False
+        if self.waits and (short or office.tries.resting):
+            return "parked"
+        # A job that starts, goes on after a pause or moves its shares forms a world, too.
+        return "recovering" if office.account.recovery is not None else "running"

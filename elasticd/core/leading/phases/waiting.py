@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticd.core.leading import routing
 from elasticd.core.leading.office import Office
@@ -18,6 +18,27 @@ class Waiting:
     office: Office
     since: float
     why: str
+    begun: int = field(init=False)
+    """The last step that was committed when the wait began."""
+
+    def __post_init__(self) -> None:
+        self.begun = self.office.course.committed
+
+    @property
+    def trains_on(self) -> bool:
+        """Whether the last world makes steps all the same: daemons are away, and their ranks are
+        not. What had been cut, or was on its way, may still be told; more than that is news."""
+        return self.office.course.committed > self.begun + 1 and self.office.ctx.now < self._stops
+
+    @property
+    def may_train_on(self) -> bool:
+        """Whether nobody knows yet if it does."""
+        return bool(self._holding()) and self.office.ctx.now < self._stops
+
+    @property
+    def _stops(self) -> float:
+        """When it trains no more, if nothing moves until then."""
+        return max(self.since, self.office.course.moved_at) + self.office.reduce_seconds()
 
     def go_on(self) -> ToFreezing | Outcome | Rest | None:
         """Ask the members what they hold once a world can be made of them."""
@@ -41,7 +62,9 @@ class Waiting:
                 self.why += f"; drained: {', '.join(drained)}"
             self.why += office.roster.troubles()
             away = may_run_elsewhere(office, office.view.members)
-            if away:
+            if self.trains_on:
+                self.why = self._without_daemons()
+            elif away:
                 self.why += f"; {', '.join(away)} may train it elsewhere"
             hopeless = office.roster.hopeless(office.wishes.standing.idle)
             return Outcome("failed", self.why) if hopeless and not away else None
@@ -69,6 +92,14 @@ class Waiting:
         furthest = max(map(office.reached, holding), default=-1)
         return holding + office.wishes.without_left_out(office.roster.prepared(furthest))
 
+    def _without_daemons(self) -> str:
+        world, there = self.office.world, self.office.view.members
+        away = [n for n in (world.members if world is not None else ()) if n not in there]
+        return (
+            f"it trains on without {' and '.join(away)}, whose daemons are away: until they are"
+            " back no checkpoint becomes consistent"
+        )
+
     def _patience(self) -> float:
         """Seconds that trainers which start are waited for."""
         timing, office = self.office.ctx.timing, self.office
@@ -90,7 +121,7 @@ class Waiting:
         """Time changes nothing but how long we wait."""
 
     def deadlines(self) -> list[float]:
-        return patience_deadlines(self.office, self.since)
+        return [*patience_deadlines(self.office, self.since), self._stops]
 
 
 def patience_deadlines(office: Office, since: float) -> list[float]:

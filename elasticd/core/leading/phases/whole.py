@@ -182,7 +182,7 @@ class Whole:
         """End a reduction that hangs, or trainers that stay in a phase for too long."""
         office, world = self.office, self.world
         if self._reduction_hangs():
-            step, seconds = office.course.committed + 1, self._reduce_seconds()
+            step, seconds = office.course.committed + 1, office.reduce_seconds()
             step = min(step, office.last_step)  # a world that starts there waits, too
             text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
             # Which of them keeps the ring from moving, nobody knows.
@@ -199,21 +199,18 @@ class Whole:
             office.trust.bench(node, "it was prepared for too long")
         return None
 
-    def _reduce_seconds(self) -> float:
-        return self.office.course.patience.reduce_limit(self.office.ctx.timing.hang_seconds)
-
     def _reduction_hangs(self) -> bool:
         office, members = self.office, self.world.members
         if len(members) < 2:
             return False
         phases = [p.phase for p in office.course.progress.values()]
         stuck = len(phases) == len(members) and all(phase == "reduce" for phase in phases)
-        return stuck and office.ctx.now - office.course.moved_at >= self._reduce_seconds()
+        return stuck and office.ctx.now - office.course.moved_at >= office.reduce_seconds()
 
     def deadlines(self) -> list[float]:
         office = self.office
         return [
-            office.course.moved_at + self._reduce_seconds(),
+            office.course.moved_at + office.reduce_seconds(),
             *office.course.patience.deadlines(),
             *office.trust.benched.values(),
             *office.growth.deadlines(),
