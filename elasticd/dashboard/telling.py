@@ -93,7 +93,7 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _fault(fault: SeenFault) -> dict[str, Any]:
     return {
-        "time": fault.time,
+        "time": fault.detected,
         "fault": fault.fault,
         "rank": fault.rank,
         "node": fault.node,

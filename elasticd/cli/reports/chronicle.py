@@ -34,10 +34,10 @@ MOST_EVIDENCE = 4
 
 @dataclass(frozen=True, slots=True)
 class SeenFault:
-    """As the event ``fault_detected`` says it. ``begun``, ``detected``: from the earliest evidence
-    until it was told, in Unix time."""
+    """As the event ``fault_detected`` says it. ``begun``, ``detected``: when the earliest evidence
+    was seen, and when it was known for a fault, in Unix time. It is told later: once it is known
+    from where the job goes on."""
 
-    time: float
     fault: str
     rank: int | None
     node: str
@@ -157,7 +157,7 @@ class Reader:
             return None
         begin = self._first if self._submitted is None else self._submitted
         end = max(begin, max(now, self._last) if self._ended is None else self._ended)
-        faults = tuple(sorted(self._faults, key=lambda each: each.time))
+        faults = tuple(sorted(self._faults, key=lambda each: each.detected))
         recoveries = tuple(sorted(self._recoveries, key=lambda each: each.time))
         turns = sorted(self._turns) or [(begin, "training")]
         overlays = [(max(begin, r.time - r.seconds), r.time) for r in recoveries]
@@ -196,7 +196,6 @@ def _fault(event: Mapping[str, Any], time: float) -> SeenFault:
         begun, detected = time - max(0.0, seconds or 0.0), time
     evidence = several(event, "evidence") or [event.get("reason") or ""]
     return SeenFault(
-        time,
         words(event, "fault", 40),
         whole(event, "rank"),
         words(event, "node", 100),

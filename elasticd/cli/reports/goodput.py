@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticd.cli.reports.chronicle import Chronicle, StepMark
 
+_AT_ONCE_SECONDS = 1.0
 _LEAST_SECONDS = 2.0
 """Between two marks: checkpoints are told up to a second late. A speed over less says nothing."""
 
@@ -68,17 +70,30 @@ def speeds(marks: Sequence[StepMark]) -> list[tuple[float, float, float]]:
     Only steps beyond the newest that was told before count: an older checkpoint, or the same one
     again, is no progress, and tells nothing of when the next steps began. A world that goes on from
     there does tell it. One that goes on from a newer step than any checkpoint's doesn't: telling of
-    checkpoints takes its time.
+    checkpoints takes its time. Of several that are told at once, because nobody was there to hear
+    of them, the last one counts.
     """
     found: list[tuple[float, float, float]] = []
     newest: StepMark | None = None
-    for mark in marks:
+    for place, mark in enumerate(marks):
         if newest is None:
             newest = mark
         elif mark.resumed:
             if mark.step <= newest.step:
                 newest = StepMark(mark.time, newest.step)
         elif mark.step > newest.step and (seconds := mark.time - newest.time) >= _LEAST_SECONDS:
-            found.append((newest.time, mark.time, (mark.step - newest.step) / seconds))
-            newest = mark
+            furthest = _furthest(marks, place)
+            found.append((newest.time, mark.time, (furthest.step - newest.step) / seconds))
+            newest = furthest
     return found
+
+
+def _furthest(marks: Sequence[StepMark], place: int) -> StepMark:
+    """The mark at ``place``, with the furthest step that was told with it."""
+    mark = marks[place]
+    step = mark.step
+    for later in itertools.islice(marks, place + 1, None):
+        if later.resumed or later.time > mark.time + _AT_ONCE_SECONDS:
+            break
+        step = max(step, later.step)
+    return StepMark(mark.time, step)

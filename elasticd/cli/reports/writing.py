@@ -225,7 +225,7 @@ def _faults(facts: JobFacts, *, plain: bool) -> Iterable[Block]:
         return
     rows: list[tuple[Cell, ...]] = [
         (
-            moment(each.time),
+            moment(each.detected),
             each.fault,
             each.rank,
             each.node,

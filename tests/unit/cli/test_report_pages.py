@@ -20,8 +20,8 @@ from elasticd.cli.reports.drawing import line_chart, ticks
 from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.goodput import goodput, speeds
 from elasticd.cli.reports.losses import MOST_POINTS, curve, thinned
-from elasticd.cli.reports.paper import Chart
-from elasticd.cli.reports.writing import MOST_ROWS, paper
+from elasticd.cli.reports.paper import Chart, Sheet
+from elasticd.cli.reports.writing import MOST_ROWS, moment, paper
 
 T = 1_790_000_000.0
 
@@ -103,6 +103,16 @@ def test_a_checkpoint_that_is_told_late_makes_no_step_seem_fast() -> None:
     assert [rate for _, _, rate in speeds(read(events).marks)] == [2.0, pytest.approx(10 / 6)]
 
 
+def test_checkpoints_that_are_told_at_once_make_no_step_seem_fast_or_slow() -> None:
+    """Fifteen steps a second; for seventeen seconds no daemon was there to hear of any."""
+    times: list[tuple[float, int]] = [(n, n) for n in range(4, 41, 4)]
+    times += [(60 + n / 100, 40 + 4 * n) for n in range(6)] + [(n, n) for n in range(64, 90, 4)]
+    events = [event(at, "checkpoint_committed", step=15 * step) for at, step in times]
+    events = [event(0, "world_formed", resume_step=0), *events]
+    rates = [rate for _, _, rate in speeds(read(events).marks)]
+    assert 14 < min(rates) <= max(rates) < 16
+
+
 @pytest.mark.parametrize(
     ("steps", "rates"),
     [
@@ -132,6 +142,18 @@ def test_steps_that_are_made_again_are_no_progress() -> None:
     ]
     found = [(a - T, b - T, rate) for a, b, rate in speeds(read(events).marks)]
     assert found == [(0, 40, 1), (50, 90, 0.5)]
+
+
+def test_a_fault_has_the_time_at_which_it_was_detected() -> None:
+    """It is told once it is known from where to go on."""
+    told = event(
+        70, "fault_detected", fault="peer_lost", evidence_time=T + 38, detected_time=T + 40
+    )
+    course = read([*COURSE, told])
+    assert [each.detected - T for each in course.faults] == [40, 41]
+    blocks = [b for c in paper(replace(FACTS, course=course)).chapters for b in c.blocks]
+    (sheet,) = (b for b in blocks if isinstance(b, Sheet) and "evidence" in b.columns)
+    assert [row[0] for row in sheet.rows] == [moment(T + 40), moment(T + 41)]
 
 
 def test_a_pause_is_drawn_as_such() -> None:
