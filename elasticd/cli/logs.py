@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from elasticd.cli import screen
-from elasticd.cli.completing import complete_ranks
+from elasticd.cli.completing import complete_nodes, complete_ranks
 from elasticd.cli.grepping import Piece, matching
 from elasticd.cli.logtail import follow_logs
 from elasticd.cli.moments import since
 from elasticd.cli.options import Follow, Home, Job, Json, common
 from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.errors import UsageError
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId
 
 Rank = Annotated[
     int | None,
@@ -24,8 +24,18 @@ Rank = Annotated[
         "--rank",
         min=0,
         show_default=False,
-        help="Only this rank.",
+        help="Only the node that has this rank now, or had it last.",
         autocompletion=complete_ranks,
+    ),
+]
+Node = Annotated[
+    str | None,
+    typer.Option(
+        "--node",
+        metavar="NODE",
+        show_default=False,
+        help="Only this node, whatever ranks it had.",
+        autocompletion=complete_nodes,
     ),
 ]
 Tail = Annotated[
@@ -65,6 +75,7 @@ def logs(
     job: Job,
     follow: Follow = False,
     rank: Rank = None,
+    node: Node = None,
     tail: Tail = None,
     since_: Since = None,
     grep: Grep = None,
@@ -73,6 +84,10 @@ def logs(
     json: Json = False,
 ) -> None:
     """Print what a job's script printed, on every rank.
+
+    A log is a node's. Before each of its lines stands the rank that the node has now, or had last,
+    or its name if it never had one. A rank moves to another node when its own is lost: what the
+    lost one printed is shown by --node.
 
     What isn't printable is shown as an escape such as \\x1b, so that no script can steer your
     terminal; --raw gives the bytes, for files and pipes.
@@ -89,6 +104,7 @@ def logs(
     Examples:
       elasticctl logs byte-lm-1-k3f9 -f --rank 0
       elasticctl logs byte-lm-1-k3f9 --tail 20 --since 10m
+      elasticctl logs byte-lm-1-k3f9 --node node-2
       elasticctl logs byte-lm-1-k3f9 --grep 'loss|Error' -f
       elasticctl logs byte-lm-1-k3f9 --rank 0 --raw > rank-0.log
     """
@@ -97,10 +113,13 @@ def logs(
         raise UsageError("--raw and --json can't be given together")
     if raw and grep is not None:
         raise UsageError("--raw and --grep can't be given together")
+    if rank is not None and node is not None:
+        raise UsageError("--rank and --node can't be given together")
     moment = since(since_)
     if moment is not None and moment > time.time():
         screen.warn(f"--since {since_} is in the future: nothing has been printed since then")
-    request = ReadLogs(JobId(job), rank, follow, tail, moment, raw or None)
+    wanted = None if node is None else NodeId(node)
+    request = ReadLogs(JobId(job), rank, follow, tail, moment, raw or None, node=wanted)
     client = options.client
     pieces: Iterable[Piece] = follow_logs(client, request) if follow else client.stream(request)
     if grep is not None:
@@ -108,7 +127,9 @@ def logs(
     if options.json:
         _show(pieces, screen.print_json)
         return
-    printer = screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None)
+    printer = (
+        screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None and node is None)
+    )
     try:
         _show(pieces, printer.print)
     finally:

@@ -141,10 +141,11 @@ class LogDesk:
                 over_at = self.now() if over_at is None else over_at
                 waits = request.follow and self.now() < over_at + _UNREAD_SECONDS
                 if not (waits and unread.keys() & ranks.keys()):
-                    if request.rank is None and nodes:
-                        unread |= dict.fromkeys(ranks.keys() - {*nodes}, "it is not there")
-                    for node in sorted(unread.keys() & ranks.keys()):
-                        await stream.send(LogUnread(ranks[node], node, unread[node]))
+                    asked = ranks.keys() if request.node is None else {request.node}
+                    if request.rank is None and (nodes or request.node is not None):
+                        unread |= dict.fromkeys(asked - {*nodes}, "it is not there")
+                    for node in sorted(unread.keys() & asked):
+                        await stream.send(LogUnread(ranks.get(node), node, unread[node]))
                     return
             if not moved:
                 await asyncio.sleep(_FOLLOW_SECONDS)
@@ -208,7 +209,12 @@ class LogDesk:
                 raise OperationError(f"job {job} has no rank {rank} now")
             return [node for node, own in ranks.items() if own == rank]
         me = self.node.me
-        return [me, *(node for node in self.node.liveness.living() if node != me)]
+        there = [me, *(node for node in self.node.liveness.living() if node != me)]
+        if (wanted := request.node) is None:
+            return there
+        if wanted not in {*there, *ranks, *self.node.tables.nodes.records}:
+            raise OperationError(f"there is no node {wanted}")
+        return [wanted] if wanted in there else []
 
     async def _last_ranks(self, job: JobId) -> dict[NodeId, int]:
         members = await self.events.last_members(job)

@@ -27,6 +27,8 @@ class ReadLogs:
     past: dict[str, int] | None = None
     """What of the nodes' logs was shown before, by another daemon: the last ``at`` of each. Empty
     where nothing was. Without it no ``at`` is said."""
+    node: NodeId | None = None
+    """Only of this node, whatever ranks it had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,9 +111,10 @@ class Cluster:
     def logs(self, request: ReadLogs) -> str:
         self.now()
         jobs = SimpleNamespace(known=self.records.__getitem__)
+        nodes = SimpleNamespace(records=dict.fromkeys((A, B)))
         node = SimpleNamespace(
             me=A,
-            tables=SimpleNamespace(jobs=jobs),
+            tables=SimpleNamespace(jobs=jobs, nodes=nodes),
             records=self.records,
             liveness=SimpleNamespace(living=lambda: [*self.living]),
         )
@@ -168,6 +169,25 @@ def test_of_one_rank_no_other_is_told() -> None:
     cluster = Cluster(ranks=(A, B))
     cluster.logs(ReadLogs(JOB, rank=0))
     assert not cluster.unread
+
+
+@pytest.mark.parametrize("ranks", [(A,), (A, B), (B, A)])
+def test_of_one_node_all_is_told_whatever_its_rank(ranks: tuple[NodeId, ...]) -> None:
+    cluster = Cluster(ranks=ranks, living=(A, B), reached_at=0.0)
+    assert cluster.logs(ReadLogs(JOB, node=B)) == OTHERS.decode() and not cluster.unread
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("ranks", [(A,), (A, B)])
+def test_of_one_node_that_is_gone_that_is_told(follow: bool, ranks: tuple[NodeId, ...]) -> None:
+    cluster = Cluster(ranks=ranks)
+    assert cluster.logs(ReadLogs(JOB, follow=follow, node=B)) == ""
+    assert cluster.unread == {B: "it is not there"}
+
+
+def test_a_node_that_never_was_is_refused() -> None:
+    with pytest.raises(OperationError, match="there is no node c"):
+        Cluster().logs(ReadLogs(JOB, node=NodeId("c")))
 
 
 @pytest.mark.parametrize("follow", [False, True])
