@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from elasticd.checkpoints.sequential import Chunk, Writer, write_all
-from elasticd.errors import DiskError
+from elasticd.errors import DiskError, naming
 
 Head = Callable[[], bytes]
 Check = Callable[[Path], object]
@@ -129,7 +129,7 @@ def write_beside(
     """
     own = f".{os.getpid()}-{next(_written)}" if contested else ""
     beside = path.with_name(f"{path.name}{own}{TEMPORARY}")
-    with refusing(path):
+    with refusing(path), naming(path, beside):
         renamed = False
         try:
             disk.write(beside, chunks, head)

@@ -28,7 +28,8 @@ from elasticd.checkpoints.disk import (
     write_beside,
 )
 from elasticd.checkpoints.sequential import SLICE_BYTES
-from elasticd.errors import StateError, UsageError
+from elasticd.errors import StateError, UsageError, naming
+from elasticd.namedfile import place_of
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
 STATE_KEY = "elasticd"
@@ -176,20 +177,18 @@ def export(
 
     Raises:
         StateError: the disk refuses, or a tensor isn't what was written.
-        UsageError: ``out`` is in the way.
+        UsageError: what is at ``out`` is in the way: no file, or no empty folder.
     """
     if not source.model:
         raise StateError("this checkpoint has no parameters of a model")
     if shard_bytes is not None:
         return _export_set(source, out, shard_bytes, optimizer, progress, disk)
     files = targets(out, optimizer=optimizer)
-    path = files[0]
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent}: there is no such folder")
+    places = [place_of(path, overwrite=True) for path in files]
     # The model comes last: whoever waits for it finds everything.
     if optimizer:
-        _write(disk, files[1], source.optimizer, _optimizer_metadata(source), progress)
-    _write(disk, path, source.model, FORMAT, progress)
+        _write(disk, places[1], source.optimizer, _optimizer_metadata(source), progress)
+    _write(disk, places[0], source.model, FORMAT, progress)
     return Exported(tuple(files), len(source.model), source.model_bytes)
 
 
@@ -214,12 +213,12 @@ def _export_set(
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent}: there is no such folder")
     beside = out.with_name(f".{out.name}{TEMPORARY}")
-    with refusing(beside):
+    with refusing(out), naming(out, beside):
         disk.remove_folder(beside)
         disk.make_folder(beside)
     try:
         names = _write_set(source, beside, shard_bytes, optimizer, progress, disk)
-        with refusing(out):
+        with refusing(out), naming(out, beside):
             disk.rename(beside, out)
             disk.sync_folder(out.parent)
     finally:

@@ -95,11 +95,12 @@ INCURABLE = (UsageError.exit_code, DamageError.exit_code)
 
 
 @contextmanager
-def naming(path: object) -> Iterator[None]:
-    """Have an OSError that doesn't say where it happened, as those of writes, name ``path``."""
+def naming(path: object, beside: object = None) -> Iterator[None]:
+    """Have an OSError that doesn't say where it happened, as those of writes, name ``path``. So
+    does one of the file ``beside`` it, which is to become it: nobody has asked for that."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or str(error.filename) == str(beside):
             error.filename = str(path)
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +33,7 @@ from elasticd.core.words.requests.checkpoints import (
 )
 from elasticd.counting import counted
 from elasticd.errors import ProtocolError, UsageError
+from elasticd.namedfile import place_of
 from elasticd.types import JobId
 
 ANSWER_SECONDS = 900.0
@@ -232,9 +232,8 @@ def _require_free(out: Path, *, sharded: bool, optimizer: bool, overwrite: bool)
         raise UsageError(f"{out.parent}: there is no such folder")
     if sharded and overwrite:
         raise UsageError("a sharded set needs a new folder; --overwrite is for single files")
-    for path in () if sharded or overwrite else export.targets(out, optimizer=optimizer):
-        if os.path.lexists(path):
-            raise UsageError(f"{path}: is there already; name another file, or say --overwrite")
+    for path in () if sharded else export.targets(out, optimizer=optimizer):
+        place_of(path, overwrite=overwrite)
 
 
 def _until_ready(connection: Any) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from elasticd.client.client import Client
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, UsageError
+from elasticd.namedfile import refuse_no_file
 from elasticd.preflight.trials import Setting, Trial
 from elasticd.settings.job import JobSpec, load
 from elasticd.settings.recipe import is_config
@@ -123,8 +124,10 @@ def optimize(
       elasticctl optimize job.toml --here --seconds 30 --nodes 4
     """
     options = common(context, home, json)
-    spec, packed = submit.prepare(job, assignments or [])
     path = job / "job.toml" if job.is_dir() else job
+    if write:
+        refuse_no_file(path)
+    spec, packed = submit.prepare(job, assignments or [])
     _refuse(path, spec, write)
     cluster, interrupts = _cluster(options.client), Interrupts()
     with interrupts.in_force(), _folder(interrupts) as folder, progress(options.json) as tells:

@@ -13,8 +13,8 @@ import typer
 
 from elasticd.cli import screen
 from elasticd.cli.options import Home, Job, Json, common
-from elasticd.errors import UsageError
-from elasticd.settings.rules import one_line
+from elasticd.errors import naming
+from elasticd.namedfile import place_of
 from elasticd.types import JobId
 
 
@@ -58,7 +58,7 @@ def report(
     """
     options = common(context, home, json)
     if out is not None and not out.is_dir():
-        _require_free(out.absolute(), overwrite=overwrite)
+        place_of(out.absolute(), overwrite=overwrite)
     # Loaded only now: nothing else needs it, and every command should start quickly.
     from elasticd.cli.reports import gathering, html, writing
     from elasticd.cli.reports import markdown as md
@@ -67,7 +67,7 @@ def report(
     folder = out or Path()
     name = f"{facts.job['id']}{'.md' if markdown else '.html'}"
     target = (folder / name if out is None or out.is_dir() else out).absolute()
-    _require_free(target, overwrite=overwrite)
+    place_of(target, overwrite=overwrite)
     paper = writing.paper(facts)
     page = md.page(paper) if markdown else html.page(paper)
     write_page(target, page.encode(), overwrite=overwrite)
@@ -77,16 +77,6 @@ def report(
         screen.say(str(target))
 
 
-def _require_free(target: Path, *, overwrite: bool) -> None:
-    shown = one_line(str(target))
-    if not target.parent.is_dir():
-        raise UsageError(f"{one_line(str(target.parent))}: there is no such folder")
-    if target.is_dir():
-        raise UsageError(f"{shown}: is a folder")
-    if not overwrite and os.path.lexists(target):
-        raise UsageError(f"{shown}: is there already; name another file, or say --overwrite")
-
-
 def write_page(target: Path, data: bytes, *, overwrite: bool) -> None:
     """It appears whole or not at all.
 
@@ -94,29 +84,31 @@ def write_page(target: Path, data: bytes, *, overwrite: bool) -> None:
         UsageError: something is there, and is not to be replaced.
         OSError: the disk is full, or refuses.
     """
-    with _beside(target) as (file, partial):
+    place = place_of(target, overwrite=overwrite)
+    with _beside(place) as (file, partial):
         file.write(data)
         file.flush()
         if overwrite:
-            partial.replace(target)
+            partial.replace(place)
             return
         try:
-            os.link(partial, target)  # unlike a renaming it replaces nothing
+            os.link(partial, place)  # unlike a renaming it replaces nothing
         except FileExistsError:
-            _require_free(target, overwrite=False)
+            place_of(target, overwrite=False)
             raise
         except OSError:  # a file system without links
-            _require_free(target, overwrite=False)
-            partial.replace(target)
+            place_of(target, overwrite=False)
+            partial.replace(place)
 
 
 @contextlib.contextmanager
 def _beside(target: Path) -> Iterator[tuple[Any, Path]]:
     """A new file next to ``target``, which is gone behind; nobody can have laid it there."""
     partial = target.with_name(f".{target.name[:200]}.{os.getpid()}.partial")
-    partial.unlink(missing_ok=True)
-    try:
-        with partial.open("xb") as file:
-            yield file, partial
-    finally:
+    with naming(target, partial):
         partial.unlink(missing_ok=True)
+        try:
+            with partial.open("xb") as file:
+                yield file, partial
+        finally:
+            partial.unlink(missing_ok=True)

@@ -78,7 +78,7 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
         OSError: the disk is full or broken; ``path`` still has its old content.
     """
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    with naming(path):
+    with naming(path, partial):
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             write_all(fd, data)
@@ -93,7 +93,7 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """As :func:`write_durable` where a crash is of the process alone: nothing is synced."""
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    with naming(path):
+    with naming(path, partial):
         with open_private(partial, "wb") as file:
             file.write(data)
         partial.replace(path)

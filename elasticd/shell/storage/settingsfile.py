@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elasticd.errors import ConfigError
+from elasticd.namedfile import refuse_no_file
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import FILE_NAME
@@ -40,6 +41,7 @@ def change(home: Path, values: Mapping[str, Value | None]) -> NodeConfig:
     from elasticd.settings.commented import commented
     from elasticd.settings.toml_change import with_keys
 
+    refuse_no_file(home / FILE_NAME)
     path = (home / FILE_NAME).resolve()  # a link to a file kept elsewhere stays one
     there = path.exists()
     if there:

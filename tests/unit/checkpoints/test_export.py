@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,8 @@ from elasticd.checkpoints import export
 from elasticd.checkpoints.codec import METADATA_KEY, model_digest, write_shard
 from elasticd.checkpoints.disk import Head, LocalDisk
 from elasticd.checkpoints.sequential import Chunk
-from elasticd.errors import StateError, UsageError
+from elasticd.errors import DiskError, StateError, UsageError
+from tests.nofile import SORTS, no_file
 
 MODEL = {"a.weight": mx.arange(12.0).reshape(3, 4), "b": mx.array([1, 2], mx.bfloat16)}
 HIDDEN = {"rope._freqs": mx.array([0.5])}
@@ -139,6 +141,43 @@ def test_rot_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == before
     with pytest.raises(StateError, match="head"):
         export.CheckpointReader.open([(files[0][0], files[1][1])])
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_what_is_no_file_stays(tmp_path: Path, sort: str) -> None:
+    """Also what comes meanwhile, and the optimizer's file beside the one that was named."""
+    with export.CheckpointReader.open(shards(tmp_path)) as source:
+        with no_file(tmp_path / "x", sort) as unchanged:
+            with pytest.raises(UsageError, match=SORTS[sort]):
+                export.export(source, tmp_path / "x")
+            assert unchanged()
+        with no_file(tmp_path / "y.optimizer.safetensors", sort) as unchanged:
+            with pytest.raises(UsageError, match=SORTS[sort]):
+                export.export(source, tmp_path / "y", optimizer=True)
+            assert unchanged() and not (tmp_path / "y").exists()
+
+
+def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    old = tmp_path / "disk" / "old"
+    old.touch()
+    (tmp_path / "x").symlink_to(old)
+    with export.CheckpointReader.open(shards(tmp_path)) as source:
+        assert export.export(source, tmp_path / "x").files == (tmp_path / "x",)
+    assert (tmp_path / "x").is_symlink() and old.stat().st_size
+    assert os.listdir(tmp_path / "disk") == ["old"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder that takes no files")
+@pytest.mark.parametrize("shard_bytes", [None, 10])
+def test_the_file_that_was_named_is_what_can_not_be_written(
+    tmp_path: Path, shard_bytes: int | None
+) -> None:
+    with (
+        export.CheckpointReader.open(shards(tmp_path)) as source,
+        pytest.raises(DiskError, match=r"^/proc/self/x: "),
+    ):
+        export.export(source, Path("/proc/self/x"), shard_bytes=shard_bytes)
 
 
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from elasticd.cli.daemons import name as name_process
+from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME
-from elasticd.shell.storage import founding
+from elasticd.shell.storage import founding, settingsfile
 from elasticd.types import NodeId
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -181,3 +182,13 @@ def test_who_breaks_off_changes_nothing(home: Path) -> None:
     code, shown = at_a_terminal(home, b"mac-1\n", b"\n", b"\x04")
     assert code == 2, shown
     assert not home.exists() and "Traceback" not in shown
+
+
+def test_settings_that_are_no_file_stay_what_they_are(home: Path) -> None:
+    """A link to a device, say, which masks them."""
+    home.mkdir()
+    os.mkfifo(home / "pipe")
+    (home / FILE_NAME).symlink_to("pipe")
+    with pytest.raises(UsageError, match=f"{FILE_NAME}: is a pipe"):
+        settingsfile.change(home, {"listen": "127.0.0.1:7070"})
+    assert (home / "pipe").is_fifo() and (home / FILE_NAME).is_symlink()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.cli.entry import run
 from elasticd.cli.optimize import _write
 from elasticd.errors import UsageError
 
@@ -55,6 +56,15 @@ def test_a_link_stays_one(file: Path, tmp_path: Path) -> None:
     link.symlink_to(file)
     _write(link, 4)
     assert link.is_symlink() and "micro = 4" in file.read_text()
+
+
+def test_a_pipe_is_no_file_to_write_to(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], home: Path
+) -> None:
+    """It is told before anything is read from it."""
+    os.mkfifo(tmp_path / "job.toml")
+    assert run(["optimize", str(tmp_path), "--write", "--here", "--home", str(home)]) == 2
+    assert "job.toml: is a pipe" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -17,6 +17,7 @@ from elasticd.checkpoints import export
 from elasticd.cli.moments import since
 from elasticd.cli.output import in_order
 from elasticd.errors import UsageError
+from tests.nofile import SORTS, no_file
 
 from .test_commands import Ctl, Daemon
 
@@ -337,7 +338,8 @@ def test_an_export_does_not_overwrite_unasked(
             there = tmp_path / "model.optimizer.safetensors"
             more = ["--optimizer"]
     if into == "link":
-        there.symlink_to("nowhere")
+        (tmp_path / "file").touch()
+        there.symlink_to("file")
     else:
         there.write_text("mine")
     fake = daemon(home, {"checkpoints_open": {"error": "asked", "code": 1}})
@@ -347,6 +349,19 @@ def test_an_export_does_not_overwrite_unasked(
     code, _, err = ctl(*command, "--overwrite")
     assert (code, err) == (1, "elasticctl: asked\n")
     assert into == "link" or there.read_text() == "mine"
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_an_export_replaces_files_alone(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, sort: str
+) -> None:
+    fake = daemon(home, {"checkpoints_open": {"error": "asked", "code": 1}})
+    with no_file(tmp_path / "out", sort) as unchanged:
+        code, out, err = ctl(
+            "checkpoints", "export", "j", "--out", tmp_path / "out", "--overwrite", "--home", home
+        )
+        assert (code, out, fake.requests) == (2, "", []) and SORTS[sort] in err
+        assert err.count("\n") == 1 and unchanged()
 
 
 def test_the_files_of_an_export(tmp_path: Path) -> None:

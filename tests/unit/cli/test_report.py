@@ -19,6 +19,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.errors import UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
+from tests.nofile import SORTS, no_file
 
 from .test_commands import PROGRAM, Ctl, Daemon
 from .test_report_pages import COURSE
@@ -138,6 +139,36 @@ def test_a_file_that_comes_meanwhile_stays(here: Path) -> None:
     assert there.read_text() == "mine" and os.listdir(here) == ["x.html"]
     write_page(there, b"ours", overwrite=True)
     assert there.read_text() == "ours" and os.listdir(here) == ["x.html"]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_what_is_no_file_is_not_replaced(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path, sort: str
+) -> None:
+    fake = daemon(home, answers)
+    with no_file(here / "x.html", sort) as unchanged:
+        code, out, err = ctl("report", JOB, "--out", "x.html", "--overwrite", "--home", home)
+        assert (code, out, fake.requests) == (2, "", []) and SORTS[sort] in err
+        with pytest.raises(UsageError, match=SORTS[sort]):  # it has come meanwhile
+            write_page(here / "x.html", b"ours", overwrite=True)
+        assert err.count("\n") == 1 and unchanged()
+
+
+def test_a_link_to_a_file_stays_one(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    there = tmp_path / "elsewhere" / "old.html"
+    there.write_text("old")
+    (here / "x.html").symlink_to(there)
+    write_page(here / "x.html", b"ours", overwrite=True)
+    assert (here / "x.html").is_symlink() and there.read_text() == "ours"
+    assert os.listdir(here) == ["x.html"] and os.listdir(there.parent) == ["old.html"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder that takes no files")
+def test_the_file_that_was_named_is_what_can_not_be_written() -> None:
+    with pytest.raises(OSError) as raised:
+        write_page(Path("/proc/self/x.html"), b"ours", overwrite=False)
+    assert raised.value.filename == "/proc/self/x.html"
 
 
 def test_a_folder_that_is_missing_is_named(ctl: Ctl, home: Path, here: Path) -> None:
