@@ -5,18 +5,21 @@ Both look at the disk and need no daemon.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from json import loads as json_of
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import typer
 
 from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
-from elasticd.cli.daemons import find_daemon
+from elasticd.cli.daemons import LOG_FILE, find_daemon
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
@@ -25,13 +28,14 @@ from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import failure_of
 from elasticd.cli.screen import print_json, say
 from elasticd.client.client import Client
+from elasticd.client.connection import NobodyListens
 from elasticd.core.recall import without_promises
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
-from elasticd.errors import ElasticdError, OperationError, UsageError
-from elasticd.pasting import of_home
+from elasticd.errors import ElasticdError, NoDaemonError, OperationError, UsageError
+from elasticd.pasting import of_home, quoted
 from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, SPEED_NAME, SPEEDS_NAME
-from elasticd.settings.localhomes import cluster_of, node_homes
+from elasticd.settings.localhomes import cluster_of, is_local, node_homes
 from elasticd.settings.ownhome import refuse_open
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.children.server import ROSTER_NAME
@@ -39,6 +43,7 @@ from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
 from elasticd.shell.control.webtoken import PLACE_FILE, TOKEN_FILE
+from elasticd.shell.storage import diskend
 from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
 from elasticd.shell.storage.health import HomeFinding, examine
 from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
@@ -86,10 +91,11 @@ def doctor(
     """Say what is wrong with this node's home: its journal, settings, disk and stored files.
 
     It checks all that its daemon checks when it starts: settings, certificate, address. If the
-    daemon doesn't run since the disk refused, that is said too, with when and where. So is whether
-    it listens on all networks of this machine. A daemon that runs is asked whether macOS lets it
-    reach its neighbours. It needs no daemon and changes nothing. Of a local
-    cluster's home all nodes are looked at. Each finding says where, the cause and the cure.
+    daemon doesn't run since the disk refused, that is said too, with when and where. So is one that
+    runs and doesn't answer, one that ended without being stopped, and whether it listens on all
+    networks of this machine. A daemon that runs is asked whether macOS lets it reach its
+    neighbours. It needs no daemon and changes nothing. Of a local cluster's home all nodes are
+    looked at. Each finding says where, the cause and the cure.
 
     --mac is for the first day with a Mac: probes of its system, processes, disk and GPU, each in a
     process of its own with a deadline, and the demo at the end. One installs a service for a while,
@@ -114,13 +120,7 @@ def doctor(
     if bundle is not None:
         refuse_taken(bundle)
     homes = [] if mac and not options.home.is_dir() else _homes(options.home)
-    found = [
-        (
-            folder,
-            [*examine(folder, running=_runs(folder), start=_start(folder)), *_of_daemon(folder)],
-        )
-        for folder in homes
-    ]
+    found = [(folder, _looked_at(folder)) for folder in homes]
     if not options.json:
         _say_findings(found)
     results = _tried(probes, homes[0] if homes else None, quiet=options.json)
@@ -170,15 +170,68 @@ def _say_findings(found: Sequence[tuple[Path, Sequence[HomeFinding]]]) -> None:
             say(f"       {each.cure}.")
 
 
-def _of_daemon(home: Path) -> list[HomeFinding]:
-    """What only the daemon of that home sees, if one runs and answers."""
-    if not _runs(home):
-        return []
+def _looked_at(home: Path) -> list[HomeFinding]:
+    found = examine(home, running=_runs(home), start=_start(home))
+    return [*found, *_of_daemon(home, ill=any(each.wrong for each in found))]
+
+
+def _of_daemon(home: Path, *, ill: bool) -> list[HomeFinding]:
+    """What only the daemon of that home sees, or why none is there that could be asked. ``ill``:
+    something of the home is wrong."""
+    if (process := find_daemon(home)) is None:
+        return _died(home, ill=ill)
     try:
         status = Client(home).request(ShowStatus(ended=0))
+    except NoDaemonError as error:
+        return [_silent(home, process, error)]
     except ElasticdError:
         return []
     return [*walled(home, status), *failures(home, status)]
+
+
+def _died(home: Path, *, ill: bool) -> list[HomeFinding]:
+    """A daemon that is stopped takes along the file that names it."""
+    path = home / DAEMON_FILE
+    try:
+        pid = json_of(path.read_bytes())["pid"]
+    except (OSError, ValueError, TypeError, KeyError):
+        pid = None
+    if diskend.read(home) is not None or not os.path.lexists(path):
+        return []  # said already, or not so
+    which = f"process {pid}" if isinstance(pid, int) else "its file names no process"
+    cause = (
+        f"no daemon runs here. The last one ({which}) was not stopped: it was killed, it crashed,"
+        " or this machine went down"
+    )
+    first = "See to what is said above, which may keep it from starting. " if ill else ""
+    cure = f"{first}Start it again: {quoted(_start(home))}. {_log(home)} says what it did last"
+    if not is_local(home):
+        status = quoted(of_home("service status", home))
+        cure += f", and {status} whether launchd or systemd starts it by itself"
+    return [HomeFinding(path, cause, cure)]
+
+
+def _silent(home: Path, process: psutil.Process, error: NoDaemonError) -> HomeFinding:
+    """Of a daemon that runs, and can't be asked."""
+    pid = process.pid
+    how = "listens no more" if isinstance(error, NobodyListens) else "does not answer"
+    kill = quoted(f"kill -9 {pid}")
+    if is_local(home):
+        again = f"{kill}, then {quoted(_start(home))}"
+    else:
+        restart = quoted(of_home("service restart", home))
+        again = f"{restart}; of one that was started by hand {kill}, then start it again"
+    cure = f"{_log(home)} says what it did last. If it stays so: {again}"
+    with contextlib.suppress(psutil.Error):
+        if process.status() == psutil.STATUS_STOPPED:
+            how = f"{how}: somebody has stopped it (SIGSTOP)"
+            cure = f"Let it go on: {quoted(f'kill -CONT {pid}')}. {cure}"
+    return HomeFinding(home / SOCKET_NAME, f"its daemon (process {pid}) is there, but {how}", cure)
+
+
+def _log(home: Path) -> str:
+    """Where its daemon logs, as it may stand at the beginning of a sentence."""
+    return f"{home / LOG_FILE}" + ("" if is_local(home) else " or 'elasticctl service logs'")
 
 
 def failures(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:

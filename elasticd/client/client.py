@@ -75,10 +75,8 @@ class Client:
         seconds = self._answer_seconds
         with self.open(request) as connection:
             while True:
-                frame = connection.follow(None) if follows else connection.receive(seconds)
-                if frame is None:
-                    raise NoDaemonError(f"nothing came from the daemon for {seconds:g} s")
-                if frame.get("end") is True:
+                frame = connection.follow(None) if follows else connection.answer(seconds)
+                if frame is None or frame.get("end") is True:
                     return
                 yield frame
 

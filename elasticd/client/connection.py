@@ -19,7 +19,7 @@ from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.frames import Decoder, encode
-from elasticd.pasting import quoted
+from elasticd.pasting import of_home, quoted
 from elasticd.settings.localhomes import cluster_of, is_cluster
 from elasticd.settings.places import FILE_NAME
 
@@ -180,7 +180,9 @@ class Connection:
         return {**frame, "jobs": [*jobs, *frame["jobs"]]} if jobs else frame
 
     def _gone(self, why: str) -> NoDaemonError:
-        return NoDaemonError(f"the daemon at {self._path.parent} doesn't answer ({why})")
+        home = self._path.parent
+        doctor = "" if why == _HUNG_UP else f": {quoted(of_home('doctor', home))} says what to do"
+        return NoDaemonError(f"the daemon at {home} doesn't answer ({why}){doctor}")
 
 
 def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:

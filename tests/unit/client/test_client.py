@@ -145,7 +145,9 @@ def test_a_daemon_that_is_there_but_silent_is_not_one_that_has_ended(tmp_path: P
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "node-1" / "control.sock"))
         silent.listen()
-        assert said(tmp_path).startswith(f"the daemon at {tmp_path}/node-1 doesn't answer (nothing")
+        told = said(tmp_path)
+    assert told.startswith(f"the daemon at {tmp_path}/node-1 doesn't answer (nothing")
+    assert told.endswith(f": 'elasticctl doctor --home {tmp_path}/node-1' says what to do")
 
 
 def test_a_daemon_that_takes_no_connection_is_silent_too(home: Path) -> None:
