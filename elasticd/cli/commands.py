@@ -46,7 +46,12 @@ def submit_(
         ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Show progress until the job ends; exit 1 if it fails.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Show progress until the job ends; exit 1 if it fails, 3 if no daemon answers for"
+            " 30 s.",
+        ),
     ] = False,
     home: Home = None,
     json: Json = False,

@@ -115,8 +115,11 @@ def choose(
 def wait(context: typer.Context, job: Job, home: Home = None, json: Json = False) -> None:
     """Show a job's progress until it ends. Daemons may die meanwhile.
 
-    Exits with 0 if it finished, with 1 if it failed or was cancelled. If you interrupt the command
-    the job goes on.
+    While no daemon answers it says so and tries again, for 30 s. If you interrupt the command the
+    job goes on.
+
+    Exit codes: 0 if it finished, 1 if it failed or was cancelled, 3 if no daemon answers: the job
+    may go on then.
 
     \b
     Examples:

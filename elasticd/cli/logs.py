@@ -98,7 +98,7 @@ def logs(
     Daemons note once a second how long a log is: --since may begin about a second early. What
     several nodes printed is shown in the order of those notes, by the nodes' clocks; of a long log
     300 of them count. With -f what is new comes as it is printed, and it goes on where it was even
-    if the daemon that it asked dies.
+    if the daemon that it asked dies. If none answers for 30 s it gives up, with exit code 3.
 
     \b
     Examples:

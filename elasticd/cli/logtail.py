@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from elasticd.cli.watch import POLL_SECONDS, SILENCE_SECONDS
+from elasticd.cli.silence import SilentDaemons
 from elasticd.client.client import Client
 from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.errors import NoDaemonError, ProtocolError
@@ -22,13 +21,13 @@ def follow_logs(client: Client, request: ReadLogs) -> Iterator[dict[str, Any]]:
             that is of an earlier version and knows no places.
     """
     past: dict[str, int] = {}
-    heard, lost_at = False, None
+    away = SilentDaemons(answered=False)
     places = True
     while True:
         resumed = bool(past)
         try:
             for piece in client.stream(replace(request, past=dict(past))):
-                heard, lost_at = True, None
+                away.heard()
                 if not ("text" in piece or "data" in piece):
                     yield piece
                     continue
@@ -43,10 +42,9 @@ def follow_logs(client: Client, request: ReadLogs) -> Iterator[dict[str, Any]]:
             else:
                 return
         except (NoDaemonError, ProtocolError) as error:
-            lost_at = time.monotonic() if lost_at is None else lost_at
-            if not (heard and places) or time.monotonic() - lost_at > SILENCE_SECONDS:
+            if not places:
                 raise NoDaemonError(str(error)) from None
-            time.sleep(POLL_SECONDS)
+            away.bear(error)
             continue
         raise NoDaemonError(
             "the daemon that told the log is gone, and the next one is of an earlier version, which"

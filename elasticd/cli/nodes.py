@@ -11,17 +11,13 @@ import typer
 from elasticd.cli import output, screen
 from elasticd.cli.options import Common, Home, Json, Node, common
 from elasticd.cli.output import MAY_SWITCH_OFF, drained_note
+from elasticd.cli.silence import POLL_SECONDS, SilentDaemons
 from elasticd.client.client import Client
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.nodes import DrainNode, ForgetNode
 from elasticd.errors import NoDaemonError, OperationError
 from elasticd.types import NodeId
-
-POLL_SECONDS = 0.25
-SILENCE_SECONDS = 30.0
-"""How long no daemon at all may answer before the command gives up; the node stays drained."""
-
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
 
@@ -77,12 +73,19 @@ def drain_node(options: Common, node: str, *, wait: bool) -> None:
         NoDaemonError: no daemon has answered for a while.
     """
     changed = options.client.change(DrainNode(NodeId(node)))
-    state, note = _look(options.client, changed.id)
-    if wait and note != MAY_SWITCH_OFF:
-        if not options.json:
-            screen.say(f"{changed.id} {changed.state}: {note or state}", flush=True)
-        _await_leave(options.client, changed.id)
-        note = MAY_SWITCH_OFF
+    try:
+        state, note = _look(options.client, changed.id)
+        if wait and note != MAY_SWITCH_OFF:
+            if not options.json:
+                screen.say(f"{changed.id} {changed.state}: {note or state}", flush=True)
+            _await_leave(options.client, changed.id)
+            note = MAY_SWITCH_OFF
+    except KeyboardInterrupt:
+        screen.warn(
+            f"\n{changed.id} stays drained; 'elasticctl nodes' says when it may be switched off,"
+            f" 'elasticctl undrain {changed.id}' lets it take part again"
+        )
+        raise
     if options.json:
         free = note == MAY_SWITCH_OFF
         screen.print_json({**to_plain(changed), "may_switch_off": free, "why": note})
@@ -102,16 +105,15 @@ def _look(client: Client, name: str) -> tuple[str, str | None]:
 
 
 def _await_leave(client: Client, name: str) -> None:
-    answered = time.monotonic()
+    away = SilentDaemons(answered=True)
     while True:
         time.sleep(POLL_SECONDS)
         try:
             state, note = _look(client, name)
         except NoDaemonError as error:
-            if time.monotonic() - answered > SILENCE_SECONDS:
-                raise NoDaemonError(f"{error}; {name} stays drained") from None
+            away.bear(error, f"; {name} stays drained")
             continue
-        answered = time.monotonic()
+        away.heard()
         if note == MAY_SWITCH_OFF:
             return
         if state not in ("draining", "suspect"):

@@ -54,7 +54,8 @@ def events(
 ) -> None:
     """Print what happened, one event a line, in local time.
 
-    With -f it goes on and prints new events as they come, even if the daemon that it asked dies.
+    With -f it goes on and prints new events as they come, even if the daemon that it asked dies. If
+    none answers for 30 s it gives up, with exit code 3.
 
     \b
     Example:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,19 +18,17 @@ from elasticd.cli import plainjobs
 from elasticd.cli.output import ENDED, event_line
 from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.screen import clean, print_json, say, warn
+from elasticd.cli.silence import POLL_SECONDS, SilentDaemons
 from elasticd.cli.tables import STATE_STYLES, fold, shown
 from elasticd.client.client import Client
-from elasticd.client.connection import Connection
+from elasticd.client.connection import Connection, HungUp
 from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError
 from elasticd.types import JobId
 
-POLL_SECONDS = 0.25
 PLAIN_PROGRESS_SECONDS = 10.0
 """Time between progress lines where there is no terminal to redraw."""
-SILENCE_SECONDS = 30.0
-"""How long no daemon at all may answer before the command gives up; the job doesn't."""
 BAR_WIDTH = 40
 MIN_BAR = 10
 REMEMBERED_EVENTS = 100_000
@@ -66,9 +63,12 @@ class EventTail:
         while True:
             try:
                 event = self._connection.follow(max(0.0, deadline - time.monotonic()))
-            except (NoDaemonError, ProtocolError) as error:
+            except NoDaemonError:
                 self.close()
-                raise NoDaemonError(str(error)) from None
+                raise
+            except ProtocolError as error:
+                self.close()
+                raise HungUp(str(error)) from None
             if event is None:
                 return None
             if event.get("end") is True:
@@ -76,7 +76,7 @@ class EventTail:
                 self.ended = self._request.job is not None
                 if self.ended:
                     return None
-                raise NoDaemonError("the daemon ended the stream")
+                raise HungUp("the daemon ended the stream")
             if self._is_new(event):
                 return event
 
@@ -103,17 +103,15 @@ def follow_events(client: Client, job: str | None) -> Iterator[Event]:
         NoDaemonError: no daemon answers, at first or for a while.
     """
     tail = EventTail(client, job)
-    answered: float | None = None
+    away = SilentDaemons(answered=False)
     try:
         while not tail.ended:
             try:
                 event = tail.poll(1.0)
-            except NoDaemonError:
-                if answered is None or time.monotonic() - answered > SILENCE_SECONDS:
-                    raise
-                time.sleep(POLL_SECONDS)
+            except NoDaemonError as error:
+                away.bear(error)
                 continue
-            answered = time.monotonic()
+            away.heard()
             if event is not None:
                 yield event
     finally:
@@ -140,18 +138,16 @@ def sights(client: Client, job: str, *, answered: bool) -> Iterator[Sight]:
         OperationError: the job is unknown.
     """
     tail = EventTail(client, job)
-    heard_at = time.monotonic() if answered else -math.inf
+    away = SilentDaemons(answered=answered)
     try:
         while True:
             events = _new_events(tail)
             try:
                 status = client.request(ShowStatus(JobId(job)))
             except (NoDaemonError, ProtocolError) as error:
-                if time.monotonic() - heard_at > SILENCE_SECONDS:
-                    raise NoDaemonError(f"{error}; the job {job} may go on") from None
-                time.sleep(POLL_SECONDS)
+                away.bear(error, f"; the job {job} may go on")
                 continue
-            heard_at = time.monotonic()
+            away.heard()
             if not status.get("jobs"):
                 raise OperationError(f"the daemon doesn't know the job {job}")
             # In full from now on: what it was called may soon be the beginning of several ids.

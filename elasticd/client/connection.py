@@ -55,6 +55,10 @@ class NobodyListens(NoDaemonError):
         )
 
 
+class HungUp(NoDaemonError):
+    """A daemon that was there has ended, or ends; another may answer."""
+
+
 class Connection:
     """Frames to a daemon, and its answers."""
 
@@ -181,8 +185,10 @@ class Connection:
 
     def _gone(self, why: str) -> NoDaemonError:
         home = self._path.parent
-        doctor = "" if why == _HUNG_UP else f": {quoted(of_home('doctor', home))} says what to do"
-        return NoDaemonError(f"the daemon at {home} doesn't answer ({why}){doctor}")
+        said = f"the daemon at {home} doesn't answer ({why})"
+        if why == _HUNG_UP:
+            return HungUp(said)
+        return NoDaemonError(f"{said}: {quoted(of_home('doctor', home))} says what to do")
 
 
 def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def test_a_node_with_a_damaged_journal_comes_back_by_a_reset(
             Path(each["home"]).name: each["findings"] for each in json.loads(doctor.stdout)["homes"]
         }
         assert doctor.returncode == 1 and findings["node-0"] == findings["node-2"] == []
-        told = [finding["path"] for finding in findings["node-1"]]
-        assert told == [str(journal), str(home / "daemon.json")]
+        places = [finding["path"] for finding in findings["node-1"]]
+        assert places == [str(journal), str(home / "daemon.json")]
         refused = cluster.run("reset", "--yes")
         assert refused.returncode == 1 and "stop it first" in refused.stderr
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,27 @@ def test_drain_waits_until_the_ranks_have_left(ctl: Ctl, home: Path, daemon: Dae
         0,
         ["n draining: still has a rank of j", "n draining: may be switched off"],
     )
+
+
+def test_who_interrupts_the_wait_is_told_that_the_node_stays_drained(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    fake = drained(home, daemon, ("draining", "running", ["n"]))
+    look, looks = fake.answers["status"], iter(range(9))
+
+    def strike(request: dict[str, Any]) -> Any:
+        if next(looks) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return look(request)
+
+    fake.answers["status"] = strike
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, _, err = ctl("drain", "n", "--wait", "--home", home)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == 130 and "n stays drained; 'elasticctl nodes' says" in err
+    assert "'elasticctl undrain n'" in err
 
 
 def test_a_node_that_is_not_drained_any_more_is_not_waited_for(
