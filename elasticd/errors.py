@@ -6,6 +6,7 @@ ElasticdError
  ├── OperationError    it was tried and failed: exit code 1
  ├── NoDaemonError     no daemon answers: exit code 3
  ├── ProtocolError     another process sent what it must not
+ │    └── IdError      ... what is no id
  ├── StateError        a stored or transferred state can't be used
  │    ├── MismatchError  ... because it belongs to another model or job
  │    ├── RotError       ... because its bytes are not those that were written
@@ -52,6 +53,14 @@ class NoDaemonError(ElasticdError):
 
 class ProtocolError(ElasticdError):
     pass
+
+
+class IdError(ProtocolError):
+    """``said``: without the field that it was sent in, which whoever has typed it doesn't know."""
+
+    def __init__(self, said: str, field: str = "") -> None:
+        super().__init__(f"{field}: {said}" if field else said)
+        self.said = said
 
 
 class StateError(ElasticdError):

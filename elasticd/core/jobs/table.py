@@ -34,6 +34,11 @@ ACCOUNT = (
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
 
 
+def how_ended(record: JobRecord) -> str:
+    """What is said to who wants something of a job that has ended."""
+    return f"{record.id} has ended: it {_ENDS[record.state]}"
+
+
 @dataclass(slots=True)
 class PendingAnswer:
     """A client's request that is answered when every member has the record on disk."""
@@ -156,8 +161,7 @@ class JobTable:
         if record is None:
             self.ctx.do(e.Reply(request, Failed(f"no job {job}")))
         elif record.ended:
-            text = f"{job} has ended: it {_ENDS[record.state]}"
-            self.ctx.do(e.Reply(request, Failed(text)))
+            self.ctx.do(e.Reply(request, Failed(how_ended(record))))
         else:
             return record
         return None

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, Union, cast
 
-from elasticd.errors import ProtocolError
+from elasticd.errors import IdError, ProtocolError
 from elasticd.recovery.unknown import NOTHING, Unknown, added_to
 from elasticd.types import (
     OF_JOB_ID,
@@ -317,14 +317,14 @@ def _checked_node(text: str) -> str:
     """Or the empty text: none."""
     # A view has a thousand names, and says them all the time.
     if text and not is_node_id(text):
-        raise ProtocolError(f"{text[:80]!r} is no node's id: {OF_NODE_ID}")
+        raise IdError(f"{text[:80]!r} is no node's id: {OF_NODE_ID}")
     return text
 
 
 @lru_cache(4096)
 def _checked_job(text: str) -> str:
     if not is_job_id(text):
-        raise ProtocolError(f"{text[:80]!r} is no job's id: {OF_JOB_ID}")
+        raise IdError(f"{text[:80]!r} is no job's id: {OF_JOB_ID}")
     return text
 
 
@@ -431,6 +431,8 @@ def _dataclass(kind: type, rows: bool) -> Reader:
             for name, reader in fields:
                 if name in plain:
                     values[name] = reader(plain[name])
+        except IdError as error:
+            raise IdError(error.said, f"{kind.__name__}.{name}") from None
         except ProtocolError as error:
             raise ProtocolError(f"{kind.__name__}.{name}: {error}") from None
         if len(values) < len(fields) and (missing := required - values.keys()):

@@ -20,6 +20,7 @@ from typing import assert_never
 import psutil
 import structlog
 
+from elasticd.core.jobs.table import how_ended
 from elasticd.core.node import Node
 from elasticd.core.words.bulk import Blow, CutHere, CutOrder, OfChaos, StrikeHere
 from elasticd.core.words.requests.chaos import (
@@ -122,8 +123,10 @@ class Chaos:
     def _aim(self, request: StrikeRank) -> Blow:
         job, process = request.job, request.process
         _require_possible(request.what, process)
-        if job not in self._node.records:
+        if (record := self._node.records.get(job)) is None:
             raise OperationError(f"no job {job}")
+        if record.ended:
+            raise OperationError(how_ended(record))
         ranks = {rank["rank"]: rank for rank in self._node.job_status(job)["ranks"]}
         rank = ranks.get(request.rank)
         if rank is None:

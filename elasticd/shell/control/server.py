@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.requests.ends import Failed, StreamEnded
 from elasticd.core.words.requests.every import REQUESTS, Answer
-from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
+from elasticd.errors import ElasticdError, IdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.accounts import peer_uid
@@ -235,6 +235,9 @@ class ControlServer:
             raise UsageError(f"unknown request {name!r}")
         try:
             return self._words.decode(request)
+        except IdError as error:
+            self._bad(name, str(error))
+            raise UsageError(error.said) from None
         except ProtocolError as error:
             raise UsageError(self._bad(name, str(error)).error) from None
 

@@ -6,15 +6,17 @@ import asyncio
 import os
 import signal
 import subprocess
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from elasticd.core.words.bulk import Blow, StrikeHere
-from elasticd.core.words.requests.chaos import StruckProcess
-from elasticd.errors import UsageError
+from elasticd.core.words.records import JobRecord
+from elasticd.core.words.requests.chaos import StrikeRank, StruckProcess
+from elasticd.errors import OperationError, UsageError
 from elasticd.shell.chaos.inject import Chaos, wake_later
-from elasticd.types import NodeId
+from elasticd.types import JobId, NodeId
 
 
 @pytest.mark.parametrize("process", ["reducer", "node"])
@@ -40,3 +42,12 @@ def test_a_node_that_hangs_for_a_while_goes_on_behind_it() -> None:
     finally:
         stopped.kill()
         stopped.wait()
+
+
+def test_what_has_ended_is_not_broken() -> None:
+    nothing = cast(Any, None)
+    record = JobRecord(JobId("a-1"), 1, {}, "0" * 64, "finished")
+    node = cast(Any, SimpleNamespace(records={record.id: record}))
+    chaos = Chaos(node, nothing, nothing, nothing, nothing)
+    with pytest.raises(OperationError, match=r"^a-1 has ended: it finished$"):
+        asyncio.run(chaos.strike(StrikeRank("kill", record.id, 0), nothing))

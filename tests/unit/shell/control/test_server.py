@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from elasticd.core.words.codec import Words
 from elasticd.core.words.requests.every import REQUESTS
@@ -32,6 +33,7 @@ from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.server import ControlServer, Handler, Stream, lock_home
 from elasticd.shell.control.submissions import Submissions
 from elasticd.shell.unixsocket import bind_unix
+from elasticd.types import JobId
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Answer = dict[str, Any]
@@ -67,6 +69,12 @@ class Echo:
 
 
 @dataclass(frozen=True)
+class OfJob:
+    kind: ClassVar = "of_job"
+    job: JobId
+
+
+@dataclass(frozen=True)
 class Refuse:
     kind: ClassVar = "refuse"
     why: str
@@ -83,7 +91,7 @@ class Follow:
     kind: ClassVar = "follow"
 
 
-WORDS: Words[Any] = Words(Echo | Refuse | Total | Follow, key="do")
+WORDS: Words[Any] = Words(Echo | OfJob | Refuse | Total | Follow, key="do")
 
 
 async def nothing(request: Any, stream: Stream) -> None:
@@ -180,6 +188,19 @@ def test_a_wrong_request_names_the_field_and_the_connection_goes_on(
             assert await client.ask(do="echo", text="x", later=1) == {"echo": "x"}
 
     run(main())
+
+
+def test_who_types_a_wrong_id_reads_no_field_and_the_log_has_it(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        async with connected(tmp_path, of_job=echo) as client:
+            answer = await client.ask(do="of_job", job="")
+            assert answer["code"] == 2 and answer["error"].startswith("'' is no job's id: 1 to")
+            answer = await client.ask(do="of_job", job="../x")
+            assert answer["error"].startswith("'../x' is no job's id")
+
+    with capture_logs() as logged:
+        run(main())
+    assert "bad request 'of_job': OfJob.job: '' is no job's id" in str(logged)
 
 
 def test_no_kind_of_request_is_forgotten(tmp_path: Path) -> None:
