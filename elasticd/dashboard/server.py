@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -155,6 +156,19 @@ def _refused(status: int, why: str) -> Response:
     return Response(wire({"error": why}), status, media_type="application/json")
 
 
+async def _no_such(request: Request, error: Exception) -> Response:
+    """Nothing is at that path, or not for that method."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    why = {404: "there is nothing at that path", 405: "there is nothing for that method here"}
+    answer = _refused(status, why.get(status, "it can't be answered"))
+    answer.headers.update(getattr(error, "headers", None) or {})
+    return answer
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _refused(500, "the page's server has failed: HOME/dashboard.log of this node says more")
+
+
 class Guarded:
     """Lets nobody through whom the guard refuses, and puts its headers on every answer."""
 
@@ -202,6 +216,7 @@ def application(
             Route("/api/checkpoints", desk.checkpoints),
             Route("/api/change", desk.change, methods=["POST"]),
             Route("/metrics", desk.metrics),
-        ]
+        ],
+        exception_handlers={HTTPException: _no_such, 500: _failed},
     )
     return Guarded(app, Guard(names, scheme, frozenset(PAGE)), token, live)

@@ -107,6 +107,15 @@ def test_there_is_nothing_else(home: Path) -> None:
     assert asked(home, "/api/change", SHOWN).status == 405
 
 
+def test_what_is_not_there_is_told_as_every_other_error(home: Path) -> None:
+    home.mkdir()
+    for path, method in (("/api/nowhere", "GET"), ("/metrics", "POST"), ("/api/change", "GET")):
+        answer = asked(home, path, SHOWN, method=method)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.said["error"].startswith("there is nothing")
+    assert answer.headers["allow"] == "POST"
+
+
 def change(home: Path, body: Any, *headers: tuple[str, str], **how: Any) -> Answer:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return asked(home, "/api/change", *headers, method="POST", body=data, **how)
