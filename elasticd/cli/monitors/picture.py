@@ -34,7 +34,12 @@ MONITORED_PLAIN = Table(("rank", "node", "trainer"), drops=("trainer",))
 LEAST_WIDTH, LEAST_HEIGHT = 20, 6
 _SHOWN = 10
 """Of what happened, where there is no height to fill."""
-KEYS = "q quit  tab, arrows: other job  l logs  p performance  v other curve"
+KEYS = (
+    "q quit  tab, arrows: other job  l logs  p performance  v other curve",
+    "q quit  tab job  l logs  p perf  v curve",
+    "q quit  tab l p v",
+)
+"""The first that there is room for."""
 _BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "_.,-=+*#"
 _STYLES = {
     "fault_detected": "yellow",
@@ -105,7 +110,8 @@ def picture(
         most, plain = _SHOWN if height is None else 0, is_plain(described or {})
         parts += [_happened("faults and recoveries", scene.faults[-most:], plain=plain)]
         parts += [_happened("last events", scene.events[-most:], plain=plain)]
-    bottom: list[Line] = [[(KEYS, "dim")]] if live else []
+    keys = next((each for each in KEYS if width is None or len(each) <= width), KEYS[-1])
+    bottom: list[Line] = [[(keys, "dim")]] if live else []
     room = None if height is None else max(height, LEAST_HEIGHT) - len(top) - len(bottom)
     _deal([part for part in parts if part.lines], room)
     found = [*top, *(line for part in parts for line in part.shown())]

@@ -53,7 +53,7 @@ def test_what_is_to_be_seen_at_eighty_columns() -> None:
         "leader node-0", f"{JOB}  running  (job 1 of 2)", "step 120/200, loss 2.135", "3.1 steps/s",
         "loss 5 █", "M4 Max", "64.0 GiB", "node-1", "dead", "50%", "faults and recoveries",
         "worker_exit rank 1 node-1, found in 0.02 s: killed by signal 9",
-        "regroup 1.25 s, 3 steps lost", "world formed: 2 go on", KEYS,
+        "regroup 1.25 s, 3 steps lost", "world formed: 2 go on", KEYS[0],
     ):  # fmt: skip
         assert told in text, told
 
@@ -69,7 +69,7 @@ def test_no_line_is_too_long_and_none_is_too_many(width: int, logs: bool) -> Non
         lines = picture(scene, job, width, height, logs=logs, live=True)
         assert len(lines) <= height
         assert all(cell_len("".join(text for text, _ in line)) <= width for line in lines)
-        assert text_of(lines[-1:]) == KEYS[:width].rstrip()
+        assert text_of(lines[-1:]) == next(keys for keys in KEYS if len(keys) <= width)
 
 
 def test_hostile_text_steers_nothing() -> None:
@@ -89,7 +89,7 @@ def test_on_a_low_terminal_each_part_keeps_some_rows() -> None:
     nodes = [{"id": f"node-{n}", "state": "alive"} for n in range(32)]
     text = text_of(picture(seen({**STATUS, "nodes": nodes}), JOB, 80, 24, live=True))
     assert "nodes  (" in text and "more below)" in text and "regroup 1.25 s" in text
-    assert "world formed: 2 go on" in text and KEYS in text
+    assert "world formed: 2 go on" in text and KEYS[0] in text
 
 
 def test_what_belongs_to_another_job_is_left_out() -> None:
