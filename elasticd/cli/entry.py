@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import typer
 
 from elasticd.cli.app import app
 from elasticd.cli.screen import print_json, warn
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, naming
 
 PROGRAM = "elasticctl"
 INTERRUPTED = 130
@@ -34,10 +34,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     try:
-        code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
-        flush = getattr(sys.stdout, "flush", None)  # the caller may have closed it
-        if flush is not None:
-            flush()
+        with _naming_output():
+            code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+            flush = getattr(sys.stdout, "flush", None)  # the caller may have closed it
+            if flush is not None:
+                flush()
         if code == INTERRUPTED:  # what some versions of typer make of a KeyboardInterrupt
             return interrupted(arguments)
         return code if isinstance(code, int) else 0
@@ -82,6 +83,20 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"{where}{error.strerror or error}", 1
     kind = type(error).__name__
     return f"internal error: {kind}: {error} (ELASTICD_DEBUG=1 shows where)", 1
+
+
+@contextlib.contextmanager
+def _naming_output() -> Iterator[None]:
+    """Have an error of standard output say of what it is, which that doesn't, whoever writes."""
+    out, names = sys.stdout, ("write", "flush")
+    for name in names:
+        if (method := getattr(out, name, None)) is not None:  # the caller may have closed it
+            setattr(out, name, naming("standard output")(method))
+    try:
+        yield
+    finally:
+        for name in names:
+            getattr(out, "__dict__", {}).pop(name, None)
 
 
 def _explain_usage(error: Any) -> str:

@@ -320,6 +320,22 @@ def test_a_home_with_a_long_path(
 
 
 @pytest.mark.process
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["events", "-f"], ["-h"]])
+def test_it_is_said_that_the_output_can_not_be_written(
+    home: Path, daemon: Daemon, status: dict[str, Any], command: list[str]
+) -> None:
+    daemon(home, {"status": status, "events": [EVENTS[0]] * 9 + [{"end": True}]})
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*PROGRAM, *command, "--home", str(home)],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == ("elasticctl: standard output: No space left on device")
+
+
+@pytest.mark.process
 def test_no_traceback_reaches_a_user(home: Path, daemon: Daemon) -> None:
     daemon(home, {"status": {"unexpected": 1}})
     done = subprocess.run(
