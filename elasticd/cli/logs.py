@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -14,8 +15,12 @@ from elasticd.cli.grepping import Piece, matching
 from elasticd.cli.logtail import follow_logs
 from elasticd.cli.moments import since
 from elasticd.cli.options import Follow, Home, Job, Json, common
+from elasticd.cli.output import ENDED
+from elasticd.client.client import Client
+from elasticd.core.words.limits import in_short
 from elasticd.core.words.requests.logs import ReadLogs
-from elasticd.errors import UsageError
+from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.errors import ElasticdError, UsageError
 from elasticd.types import JobId, NodeId
 
 Rank = Annotated[
@@ -67,6 +72,9 @@ Grep = Annotated[
         help="Only lines in which this regular expression (Python's) is found.",
     ),
 ]
+_WAITS = ("queued", "preflight", "parked", "paused")
+"""States in which nothing is printed."""
+
 Raw = Annotated[bool, typer.Option("--raw", help="The bytes as they were printed, without labels.")]
 
 
@@ -93,7 +101,8 @@ def logs(
     terminal; --raw gives the bytes, for files and pipes.
 
     If a node's log can't be read, or a part of it is gone, that is said on stderr. So it is if
-    the N lines of --tail have more than 256 KiB each: then only the end of them is shown.
+    the N lines of --tail have more than 256 KiB each: then only the end of them is shown. So it is,
+    too, that a job has printed nothing yet, and why.
 
     Daemons note once a second how long a log is: --since may begin about a second early. What
     several nodes printed is shown in the order of those notes, by the nodes' clocks; of a long log
@@ -121,27 +130,66 @@ def logs(
     wanted = None if node is None else NodeId(node)
     request = ReadLogs(JobId(job), rank, follow, tail, moment, raw or None, node=wanted)
     client = options.client
+    if follow:
+        _say_waits(client, job)
     pieces: Iterable[Piece] = follow_logs(client, request) if follow else client.stream(request)
     if grep is not None:
         pieces = matching(pieces, grep)
     if options.json:
-        _show(pieces, screen.print_json)
+        some = _show(pieces, screen.print_json)
+    else:
+        labelled = rank is None and node is None
+        printer = screen.RawPrinter() if raw else screen.LogPrinter(labelled=labelled)
+        try:
+            some = _show(pieces, printer.print)
+        finally:
+            printer.finish()
+    if not some and tail is None and moment is None and grep is None:
+        _say_nothing(client, job, rank, node)
+
+
+def _say_waits(client: Client, job: str) -> None:
+    """Of a job that prints nothing for now: else nobody would know what is waited for."""
+    described = _described(client, job)
+    if described.get("state") in _WAITS:
+        screen.warn(f"{described['id']} {_how_it_is(described)}; what it prints comes when it runs")
+
+
+def _say_nothing(client: Client, job: str, rank: int | None, node: str | None) -> None:
+    described = _described(client, job)
+    if not described:
         return
-    printer = (
-        screen.RawPrinter() if raw else screen.LogPrinter(labelled=rank is None and node is None)
-    )
-    try:
-        _show(pieces, printer.print)
-    finally:
-        printer.finish()
+    who = described["id"] if rank is None else f"rank {rank} of {described['id']}"
+    who += "" if node is None else f" on {node}"
+    yet = "" if described.get("state") in ENDED else " yet"
+    screen.warn(f"{who} has printed nothing{yet}: it {_how_it_is(described)}")
 
 
-def _show(pieces: Iterable[Piece], show: Callable[[Piece], None]) -> None:
-    """What is missing is said on stderr."""
+def _described(client: Client, job: str) -> Mapping[str, Any]:
+    """As ``status`` tells it; empty: no daemon does, which is said where the logs are asked for."""
+    with contextlib.suppress(ElasticdError):
+        for each in client.request(ShowStatus(JobId(job)))["jobs"]:
+            return cast(Mapping[str, Any], each)
+    return {}
+
+
+def _how_it_is(job: Mapping[str, Any]) -> str:
+    state, place = str(job.get("state")), job.get("queue_position")
+    how = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}.get(state)
+    how = how or f"is {state}" + (f" ({place}.)" if state == "queued" and place else "")
+    reason = in_short(job.get("reason"))
+    return f"{how}: {reason}" if reason else how
+
+
+def _show(pieces: Iterable[Piece], show: Callable[[Piece], None]) -> bool:
+    """What is missing is said on stderr. Whether there was anything."""
+    some = False
     for piece in pieces:
+        some = True
         if (why := piece.get("unread")) is not None:
             screen.warn(f"what {piece.get('node')} printed last could not be read: {why}")
         elif (why := piece.get("left_out")) is not None:
             screen.warn(f"the log of {piece.get('node')} is not whole: {why}")
         else:
             show(piece)
+    return some

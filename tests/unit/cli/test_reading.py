@@ -105,9 +105,9 @@ def test_a_state_that_there_is_not_is_named(ctl: Ctl, home: Path) -> None:
 
 
 def test_logs_are_asked_for(ctl: Ctl, home: Path, daemon: Daemon) -> None:
-    fake = daemon(home, {"logs": [{"end": True}]})
+    fake = daemon(home, {"logs": [{"end": True}], "status": {"jobs": []}})
     assert ctl("logs", "j", "--tail", "5", "--since", "1000", "-f", "--home", home)[0] == 0
-    assert fake.requests[0] == {
+    assert fake.requests[-1] == {
         "do": "logs", "job": "j", "follow": True, "tail": 5, "since": 1000.0, "past": {}
     }  # fmt: skip
     assert ctl("logs", "j", "--raw", "--json", "--home", home)[0] == 2
@@ -158,6 +158,34 @@ def test_what_is_left_out_of_a_log_is_said_on_stderr(
     code, out, err = ctl("logs", "j", "--home", home, *more)
     assert code == 0 and "left" in out and "gone" not in out
     assert err == "the log of node-0 is not whole: 9 bytes of it are gone\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"state": "queued", "queue_position": 2}, "nothing yet: it is queued (2.)"),
+        ({"state": "parked", "reason": "2 of 3 are here"}, "yet: it is parked: 2 of 3 are here"),
+        ({"state": "running"}, "has printed nothing yet: it is running"),
+        ({"state": "cancelled"}, "has printed nothing: it was cancelled"),
+    ],
+)
+def test_a_job_that_has_printed_nothing_is_told(
+    ctl: Ctl, home: Path, daemon: Daemon, job: dict[str, Any], said: str
+) -> None:
+    fake = daemon(home, {"logs": [{"end": True}], "status": {"jobs": [{"id": "j-1", **job}]}})
+    code, out, err = ctl("logs", "j", "--home", home)
+    assert (code, out) == (0, "") and err.startswith("j-1 ") and err.endswith(f"{said}\n")
+    code, out, err = ctl("logs", "j", "--rank", "0", "--json", "--home", home)
+    assert (code, out) == (0, "") and err.startswith("rank 0 of j-1 ")
+    assert ctl("logs", "j", "--grep", "loss", "--home", home) == (0, "", "")
+    fake.answers["logs"] = [{"rank": 0, "node": "n", "text": "x\n", "at": 2}, {"end": True}]
+    assert ctl("logs", "j", "--home", home) == (0, "[0] x\n", "")
+    code, out, err = ctl("logs", "j", "-f", "--home", home)
+    assert (code, out) == (0, "[0] x\n")
+    if job["state"] in ("queued", "parked"):
+        assert err.startswith(f"j-1 is {job['state']}") and err.endswith("comes when it runs\n")
+    else:
+        assert err == ""
 
 
 def test_logs_of_a_time_to_come_say_why_there_are_none(
