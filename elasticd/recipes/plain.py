@@ -29,7 +29,7 @@ from elasticd.recipes.script import STOPPED_SECONDS, Ring, Script
 from elasticd.recovery import plain as p
 from elasticd.recovery.signatures import of_text
 from elasticd.settings.job import JobSpec
-from elasticd.settings.plain import TICK_SECONDS
+from elasticd.settings.plain import RESTARTS, TICK_SECONDS
 from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.network.wall import own_networks
 from elasticd.train import Run
@@ -203,7 +203,7 @@ class _Company:
         variables = {
             **os.environ,
             **Ring(world.rank, tuple(hosts)).variables(self._folder),
-            "ELASTICD_RESTARTS": str(order.restarts),
+            RESTARTS: str(order.restarts),
             OUTPUTS: str(self._run.output_dir),
             WORK: str(self._folder),
         }

@@ -11,6 +11,8 @@ from elasticd.settings.rules import Wrong, integer, list_of, positive_number, ru
 from elasticd.settings.toml import Document
 
 PLAIN = "plain"
+RESTARTS = "ELASTICD_RESTARTS"
+"""A variable that only the scripts of such jobs have: how often they were begun before."""
 TICK_SECONDS = 0.5
 """The ranks tell one another so often how their scripts are."""
 _MEANINGLESS: Mapping[str, tuple[str, ...]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from elasticd.errors import GenerationLost, UsageError
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.settings.job import JobSpec, load
+from elasticd.settings.plain import RESTARTS
 from elasticd.train.beginning import HASHED, JOB_VARIABLE, hashes_are_fixed, job_path
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
@@ -33,6 +35,11 @@ from elasticd.types import (
 )
 
 OUTPUT_FOLDER = "output"
+_PLAIN = (
+    'this job is mode = "plain", whose script makes its own group; elasticd.Run needs mode ='
+    ' "elastic" with [batch] and [train] in job.toml (elasticd.average_gradients, check_weights and'
+    " plain.keep work here)"
+)
 
 
 class AloneSeat:
@@ -52,17 +59,21 @@ class AloneSeat:
         """The job of the script that runs: ``ELASTICD_JOB``, or job.toml beside it.
 
         Raises:
-            UsageError: there is no such file, the script has its seat already, or the job requires
-                bits that can't be promised.
+            UsageError: there is no such file, the script has its seat already, or the job is plain
+                or requires bits that can't be promised.
             ConfigError: the file is wrong.
         """
         path = job_path()
+        if RESTARTS in os.environ:
+            raise UsageError(_PLAIN)
         if not path.is_file():
             raise UsageError(
                 f"{path}: not found; elasticd.Run reads its parameters from the job.toml beside "
                 f"the script, or from the file that {JOB_VARIABLE} names"
             )
         spec, folder = load(path), path.resolve().parent
+        if spec.plain is not None:
+            raise UsageError(f"{path}: {_PLAIN}")
         if spec.train.init_from:
             start = str(folder / spec.train.init_from)
             spec = replace(spec, train=replace(spec.train, init_from=start))

@@ -64,6 +64,42 @@ def test_a_script_runs_alone_and_repeats(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
+PLAIN = '[job]\nname = "plain"\nmode = "plain"\nentrypoint = "train.py"\n'
+
+
+@pytest.mark.parametrize(
+    ("job", "environment"),
+    [(PLAIN, {}), (PLAIN, {"ELASTICD_RESTARTS": "0"}), ("", {"ELASTICD_RESTARTS": "0"})],
+    ids=["alone", "on a node", "on a node that has no job.toml beside it"],
+)
+@pytest.mark.parametrize("loop", ["run", "run.steps()"])
+def test_a_plain_job_has_no_run(
+    job: str, environment: dict[str, str], loop: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("for step in run:", f"for step in {loop}:"))
+    if job:
+        (tmp_path / "job.toml").write_text(job)
+    done = python(tmp_path, **environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("elasticd.errors.UsageError: ")
+    assert 'this job is mode = "plain"' in last
+    assert 'elasticd.Run needs mode = "elastic" with [batch] and [train]' in last
+
+
+def test_the_helpers_of_plain_scripts_work_beside_a_plain_job(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import elasticd, mlx.core as mx, mlx.nn as nn\n"
+        "open('kept', 'w').write('1')\n"
+        "elasticd.plain.keep('kept')\n"
+        "elasticd.check_weights(nn.Linear(1, 1))\n"
+        "print(elasticd.average_gradients({'w': mx.array(2.0)})['w'].item())\n"
+    )
+    (tmp_path / "job.toml").write_text(PLAIN)
+    done = python(tmp_path)
+    assert (done.stdout, done.stderr) == ("2.0\n", "")
+
+
 LIKE_A_TRAINER = """
 import os, sys
 import elasticd
