@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from elasticd.settings import optimizers
 from elasticd.settings import plain as plains
 from elasticd.settings import recipe as recipes
 from elasticd.settings.plain import PLAIN, PlainSettings
@@ -285,6 +286,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
     if spec.recipe is None:
         _check_entrypoint(document, path.parent, spec.job.entrypoint)
     else:
+        optimizers.check(document, recipes.OPTIMIZER, spec.recipe.config.optimizer_config)
         found = recipes.check_files(document, path.parent, spec.recipe)
         spec = replace(spec, recipe=found)
     start = spec.train.init_from

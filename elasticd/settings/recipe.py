@@ -17,6 +17,7 @@ from typing import Any, Literal
 from elasticd.settings import yaml_file
 from elasticd.settings.hfdataset import HUB as HUB
 from elasticd.settings.hfdataset import HubRows, hub_rows
+from elasticd.settings.optimizers import optimizer_config
 from elasticd.settings.rules import (
     Rule,
     Wrong,
@@ -24,11 +25,11 @@ from elasticd.settings.rules import (
     choice,
     integer,
     list_of,
+    number,
     one_of,
     positive_number,
     rule,
     show,
-    table_of,
     text,
 )
 from elasticd.settings.toml import Document
@@ -36,6 +37,7 @@ from elasticd.settings.toml_lines import KeyPath
 
 TABLE = ("recipe",)
 CONFIG = ("recipe", "config")
+OPTIMIZER = (*CONFIG, "optimizer_config")
 Kind = Literal["mlx-lm", "dpo"]
 FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
@@ -49,28 +51,6 @@ _SCHEDULES = {
     "step_decay": (3, ("learning rate", "factor", "number of steps")),
 }
 """mlx's schedules by name: how many arguments they take at least, and what each is."""
-_OPTIMIZERS = {
-    "adam": ("betas", "eps", "bias_correction"),
-    "adamw": ("betas", "eps", "weight_decay", "bias_correction"),
-    "muon": ("momentum", "weight_decay", "nesterov", "ns_steps"),
-    "sgd": ("momentum", "weight_decay", "dampening", "nesterov"),
-    "adafactor": (
-        "eps", "clip_threshold", "decay_rate", "beta_1", "weight_decay", "scale_parameter",
-        "relative_step", "warmup_init",
-    ),
-}  # fmt: skip
-
-
-def _number(low: float, high: float) -> Rule:
-    def check(value: object) -> float:
-        if type(value) not in (int, float):
-            raise Wrong(f"must be a number, not {show(value)}")
-        assert isinstance(value, int | float)
-        if not low <= value <= high:
-            raise Wrong(f"must be from {low:g} to {high:g}, not {show(value)}")
-        return float(value)
-
-    return check
 
 
 def _path(value: object) -> str:
@@ -121,32 +101,13 @@ def _nothing(reason: str) -> Rule:
     return check
 
 
-def _setting(value: object) -> object:
-    """An argument of an optimizer: a number, true or false, or a list of numbers."""
-    if isinstance(value, bool | int | float):
-        return value
-    return list(list_of(_number(-1e9, 1e9), 2)(value))  # type: ignore[call-overload]
-
-
-def _optimizer_config(value: object) -> object:
-    found = table_of(choice(*_OPTIMIZERS), table_of(text(), _setting, 20), 10)(value)
-    assert isinstance(found, dict)
-    for name, table in found.items():
-        for key in table:
-            try:
-                choice(*_OPTIMIZERS[name])(key)
-            except Wrong as wrong:
-                raise Wrong(f"unknown key: {wrong}", name, key) from None
-    return found
-
-
 @dataclass(frozen=True)
 class LoraParameters:
     """What mlx-lm replaces as a whole; here each key that is missing has mlx-lm's value."""
 
     rank: int = field(default=8, metadata=rule(integer(1, 65_536)))
-    scale: float = field(default=20.0, metadata=rule(_number(-1e6, 1e6)))
-    dropout: float = field(default=0.0, metadata=rule(_number(0.0, 0.999)))
+    scale: float = field(default=20.0, metadata=rule(number(-1e6, 1e6)))
+    dropout: float = field(default=0.0, metadata=rule(number(0.0, 0.999)))
     keys: tuple[str, ...] | None = field(default=None, metadata=rule(list_of(text(), 10_000)))
     """Modules of a layer; none: all that can have an adapter."""
 
@@ -154,9 +115,9 @@ class LoraParameters:
 @dataclass(frozen=True)
 class Schedule:
     name: str = field(metadata=rule(choice(*_SCHEDULES)))
-    arguments: tuple[float, ...] = field(metadata=rule(list_of(_number(-1e12, 1e12), 10)))
+    arguments: tuple[float, ...] = field(metadata=rule(list_of(number(-1e12, 1e12), 10)))
     warmup: int = field(default=0, metadata=rule(integer(0, _MOST)))
-    warmup_init: float = field(default=0.0, metadata=rule(_number(0.0, 1e6)))
+    warmup_init: float = field(default=0.0, metadata=rule(number(0.0, 1e6)))
 
 
 @dataclass(frozen=True)
@@ -170,7 +131,7 @@ class MlxLm:
     """From the last one; 0 and -1: all of them."""
     optimizer: OptimizerName = field(default="adam", metadata=rule(one_of(OptimizerName)))
     optimizer_config: Mapping[str, Any] = field(
-        default_factory=dict, hash=False, metadata=rule(_optimizer_config)
+        default_factory=dict, hash=False, metadata=rule(optimizer_config)
     )
     learning_rate: float = field(default=1e-5, metadata=rule(positive_number(1e6)))
     max_seq_length: int = field(default=2048, metadata=rule(integer(2, 2**24)))

@@ -59,6 +59,20 @@ def positive_number(high: float) -> Rule:
     return check
 
 
+def number(low: float, high: float) -> Rule:
+    """A number from ``low`` to ``high``."""
+
+    def check(value: object) -> float:
+        if type(value) not in (int, float):
+            raise Wrong(f"must be a number, not {show(value)}")
+        assert isinstance(value, int | float)
+        if not low <= value <= high:
+            raise Wrong(f"must be from {low:g} to {high:g}, not {show(value)}")
+        return float(value)
+
+    return check
+
+
 def boolean(value: object) -> bool:
     """true or false."""
     if type(value) is not bool:

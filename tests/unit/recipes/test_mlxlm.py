@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from elasticd.recipes import mlxlm, models
 from elasticd.recipes.adapters import ADAPTERS, AdapterFolder, numbered
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
+from elasticd.settings.optimizers import OPTIMIZERS
 from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
 
 
@@ -201,6 +203,17 @@ def test_what_is_refused_is_what_mlx_can_not_do(
 def test_a_folder_that_is_not_here_is_named(config: MlxLm, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not on this node"):
         models.check_model(replace(config, model=str(tmp_path / "none")))
+
+
+def test_the_arguments_of_optimizers_are_mlxs() -> None:
+    names = {made.lower(): made for made in dir(optim)}
+    for name, arguments in OPTIMIZERS.items():
+        taken = inspect.signature(getattr(optim, names[name])).parameters
+        assert set(arguments) == {*taken} - {"learning_rate"}
+        for key, check in arguments.items():
+            usual = taken[key].default
+            if usual is not None:
+                check(usual)
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "muon", "sgd", "adafactor"])

@@ -221,6 +221,46 @@ def test_wrong_lines_are_named(folder: Path, line: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ('adamw: {weight_decay: "0.1"}', 'adamw.weight_decay: must be a number, not "0.1"'),
+        ("adamw: {weight_decay: [0.1]}", "adamw.weight_decay: must be a number, not an array"),
+        ("adamw: {weight_decay: true}", "adamw.weight_decay: must be a number, not true"),
+        ("adamw: {weight_decay: -5}", "adamw.weight_decay: must be from 0 to 1e+06, not -5"),
+        ("adamw: {eps: tiny}", 'adamw.eps: must be a number, not "tiny"'),
+        ("adam: {eps: -1e-8}", "adam.eps: must be from 0 to 1, not -1e-08"),
+        ("adam: {betas: 0.9}", "adam.betas: must be an array of two numbers, not 0.9"),
+        ("adam: {betas: [0.9]}", "adam.betas: must be an array of two numbers, not 1 of them"),
+        ("adam: {betas: [0.9, 1.5]}", "adam.betas[1]: must be from 0 to 1, not 1.5"),
+        ("adam: {betas: [1, 0.9]}", "adam.betas[0]: must be below 1, not 1"),
+        ('adam: {betas: [0.9, "1"]}', 'adam.betas[1]: must be a number, not "1"'),
+        ("adam: {bias_correction: 1}", "adam.bias_correction: must be true or false, not 1"),
+        ("sgd: {nesterov: true}", "sgd.nesterov: true needs a momentum above 0, and no dampening"),
+        ("sgd: {nesterov: true, momentum: 0.9, dampening: 0.1}", "sgd.nesterov: true needs"),
+        ("sgd: {momentum: 1.0}", "sgd.momentum: must be below 1, not 1.0"),
+        ("muon: {ns_steps: 2.5}", "muon.ns_steps: must be a whole number, not 2.5"),
+        ("adafactor: {eps: 1e-3}", "adafactor.eps: must be an array of two numbers, not 0.001"),
+        ("adafactor: {decay_rate: 0.8}", "adafactor.decay_rate: must be from -10 to 0, not 0.8"),
+        ("adafactor: {clip_threshold: 0}", "adafactor.clip_threshold: must be more than 0"),
+    ],
+)
+def test_wrong_arguments_of_optimizers_are_named(folder: Path, said: str, error: str) -> None:
+    pytest.importorskip("yaml")
+    line = f"optimizer_config:\n  {said}\n"
+    assert refusal(LORA + line).startswith(f"lora.yaml:13: recipe.config.optimizer_config.{error}")
+
+
+def test_a_record_of_an_older_job_is_still_read(folder: Path) -> None:
+    """Its status can be asked for, whatever was accepted then."""
+    pytest.importorskip("yaml")
+    said = load(
+        LORA + "optimizer_config: {adamw: {weight_decay: 5}, sgd: {momentum: 0.5}}"
+    ).to_dict()
+    said["recipe"]["config"]["optimizer_config"]["adamw"] = {"weight_decay": -5, "betas": [0.9]}
+    assert JobSpec.from_dict(said).to_dict() == said
+
+
+@pytest.mark.parametrize(
     ("edit", "error"),
     [
         (("rank: 4", "alpha: 4"), "lora.yaml:10: recipe.config.lora_parameters.alpha: unknown"),
