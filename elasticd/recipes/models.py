@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import psutil
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
+from elasticd.recipes.modelfiles import config_of, unloadable
 from elasticd.settings.recipe import HUB, MlxLm
 from elasticd.train.states.base import Base
 from elasticd.train.steps import recompute
@@ -60,9 +60,10 @@ def load(config: MlxLm) -> tuple[Any, Any]:
     try:
         # Lazily: where memory is short a spare has no need of the weights until it is wanted.
         loaded = load_model(config.model, lazy=True)
-    except (OSError, ValueError, KeyError) as error:
-        first = (str(error) or repr(error)).splitlines()[0]
-        raise UsageError(f"the model {config.model} can't be loaded: {first}") from None
+    except Exception as error:  # mlx-lm and transformers raise what they like
+        if (said := unloadable(config.model, error)) is None:
+            raise
+        raise said from None
     return loaded[0], loaded[1]
 
 
@@ -76,13 +77,8 @@ def check_model(config: MlxLm) -> None:
     Raises:
         UsageError: the model is not here, or MLX has no gradient for what is wanted.
     """
-    folder, path = config.model, Path(config.model) / "config.json"
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"the model folder {folder} is not on this node") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: can't be read: {error}") from None
+    folder = config.model
+    said = config_of(folder)
     quantization = said.get("quantization") or said.get("quantization_config")
     if not isinstance(quantization, dict):
         return

@@ -42,6 +42,7 @@ Kind = Literal["mlx-lm", "dpo"]
 FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+MODEL_CONFIG = "config.json"
 DATA_FILES = ("train", "valid", "test")
 _MOST = 2**31 - 1
 _SCHEDULES = {
@@ -233,7 +234,7 @@ class RecipeSettings:
         """Files of the job's folder that it can't do without."""
         config = self.config
         rows = () if config.hf_dataset else (f"{config.data}/train.jsonl",)
-        return _in_folder(f"{config.model}/config.json", *rows, config.resume_adapter_file)
+        return _in_folder(f"{config.model}/{MODEL_CONFIG}", *rows, config.resume_adapter_file)
 
 
 def _in_folder(*names: str | None) -> tuple[str, ...]:
@@ -242,6 +243,16 @@ def _in_folder(*names: str | None) -> tuple[str, ...]:
         for name in names
         if name and not PurePosixPath(name).is_absolute() and not name.startswith(HUB)
     )
+
+
+def without_config(path: Path, name: str) -> str:
+    """What to say of a folder that is no model's; ``name``: what the user calls it."""
+    if (path / "adapter_config.json").is_file():
+        return (
+            f"there is no {MODEL_CONFIG} in {name}: these are adapters. Say the folder of their"
+            f" model as model, and resume_adapter_file = {name}/adapters.safetensors"
+        )
+    return f"there is no {MODEL_CONFIG} in {name}: fetch or copy the model's whole folder"
 
 
 def is_config(path: Path) -> bool:
@@ -334,7 +345,9 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Rec
     elif _HUB_NAME.fullmatch(config.data) and not (folder / config.data).exists():
         config = dataclasses.replace(config, data=HUB + config.data)
     model = _inside(folder, config.model)
-    if model is not None and not (model / "config.json").is_file():
+    if model is not None and model.is_dir() and not (model / MODEL_CONFIG).is_file():
+        raise document.error((*CONFIG, "model"), without_config(model, config.model))
+    if model is not None and not model.is_dir():
         raise document.error(
             (*CONFIG, "model"),
             f"there is no model folder {show(config.model)} in the job's folder: give that, the"

@@ -277,6 +277,16 @@ def test_wrong_edits_are_named(folder: Path, edit: tuple[str, str], error: str) 
     assert refusal(LORA.replace(*edit)).startswith(error)
 
 
+def test_a_folder_without_a_model_says_what_it_lacks(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    (folder / "model" / "config.json").unlink()
+    said = "lora.yaml:2: recipe.config.model: there is no config.json in model: "
+    assert refusal() == f"{said}fetch or copy the model's whole folder"
+    (folder / "model" / "adapter_config.json").write_text("{}")
+    assert refusal().startswith(f"{said}these are adapters")
+    assert "resume_adapter_file = model/adapters.safetensors" in refusal()
+
+
 def test_what_is_said_twice_must_be_the_same(folder: Path) -> None:
     pytest.importorskip("yaml")
     assert refusal(LORA, JOB + "[train]\nsteps = 9\n") == (
