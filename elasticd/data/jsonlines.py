@@ -252,10 +252,18 @@ def parsed(raw: bytes, path: Path, line: int) -> dict[str, Any]:
         byte = error.object[error.start]
         raise UsageError(f"{path}:{line}: is no UTF-8: there is a byte {byte:#04x}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}:{line}: is no JSON: {error}") from None
+        raise UsageError(f"{path}:{line}: is no JSON: {error}{one_a_line(raw)}") from None
     if not isinstance(row, dict):
-        raise UsageError(f"{path}:{line}: is no JSON object")
+        raise UsageError(f"{path}:{line}: is no JSON object{one_a_line(raw)}")
     return row
+
+
+def one_a_line(line: str | bytes) -> str:
+    """What to add about a ``line`` that is no row: what it seems to be instead."""
+    begin = (line if isinstance(line, str) else line.decode("utf-8-sig", "replace")).strip()
+    if begin.startswith("["):
+        return "; a file of rows is no array: there must be one JSON object a line, without [ and ]"
+    return "; there must be one JSON object a line" if begin in ("{", "}", "],") else ""
 
 
 def _opened(path: Path, offset: int) -> IO[bytes]:

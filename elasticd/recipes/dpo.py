@@ -21,6 +21,7 @@ from elasticd.recipes.rows import (
     Process,
     Rows,
     Sample,
+    keys_of,
     messages_of,
     read,
     text_of,
@@ -43,13 +44,14 @@ def read_pairs(path: Path, tokenizer: Any, config: Dpo, key: str = "") -> Rows:
     def choose(first: dict[str, Any]) -> Sequence[Process]:
         if missing := [name for name in (prompt, *answers) if name not in first]:
             raise ValueError(
-                f"a row of preferences has {prompt}, {answers[0]} and {answers[1]}; this one has"
-                f" no {missing[0]}"
+                f"a row of preferences has {prompt}, {answers[0]} and {answers[1]};"
+                f" {keys_of(first)}, and no {missing[0]}. If yours are called otherwise, say so:"
+                " prompt_feature, chosen_feature and rejected_feature"
             )
         chats = isinstance(first[answers[0]], list)
         make_row = _chat if chats else _text
         example: dict[str, Any] = {"messages": []} if chats else {"prompt": "", "completion": ""}
-        make = tokens_of(example, tokenizer, _WANTED)
+        make = tokens_of(example, tokenizer, _WANTED, config.model)
 
         def making(answer: str) -> Process:
             return lambda row: make(make_row(row, prompt, answer))

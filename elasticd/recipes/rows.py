@@ -7,6 +7,7 @@ epoch's end, and all of it is a function of the seed and the rows.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import re
@@ -21,7 +22,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticd.data.jsonlines import lines_of
+from elasticd.data.jsonlines import lines_of, one_a_line
 from elasticd.errors import UsageError
 from elasticd.recipes.rowtokens import FileRows, TokenPart, parts_of
 from elasticd.settings.recipe import MlxLm
@@ -60,19 +61,38 @@ def read_rows(path: Path, tokenizer: Any, config: MlxLm, key: str = "") -> Rows:
     """
     names = ("mask_prompt", "prompt_feature", "completion_feature", "chat_feature", "text_feature")
     wanted = {name: getattr(config, name) for name in names}
-    return read(
-        path, config.max_seq_length, lambda first: (tokens_of(first, tokenizer, wanted),), key
-    )
+
+    def choose(first: dict[str, Any]) -> Sequence[Process]:
+        return (tokens_of(first, tokenizer, wanted, config.model),)
+
+    return read(path, config.max_seq_length, choose, key)
 
 
 Process = Callable[[dict[str, Any]], tuple[Sequence[int], int]]
 """Makes tokens of a row, and says which is the first that is trained."""
 
 
-def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any]) -> Process:
-    """By mlx-lm's own code, for rows as the ``first`` is. Raises ValueError: it is of no format."""
+def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any], model: str) -> Process:
+    """By mlx-lm's own code, for rows as the ``first`` is, and a ``model`` with that tokenizer.
+
+    Raises:
+        ValueError: the row is of no format.
+        UsageError: the model has no template for such rows.
+    """
     from mlx_lm.tuner.datasets import create_dataset
 
+    kind = _format_of(first, wanted)
+    if kind == "text" and wanted["mask_prompt"]:
+        raise ValueError(
+            f"rows of {show(wanted['text_feature'])} have no prompt that mask_prompt could mask:"
+            " leave it away, or have rows of a prompt and a completion"
+        )
+    if kind != "text" and not getattr(tokenizer, "has_chat_template", True):
+        raise UsageError(
+            f"the model {model} has no chat template (chat_template.jinja, or chat_template in"
+            f" tokenizer_config.json), which rows of {kind} need: take a model for chats,"
+            ' or rows of {"text": …} with kind = "mlx-lm"'
+        )
     data: Any = create_dataset([first], tokenizer, types.SimpleNamespace(**wanted))
     names = ("prompt_key", "completion_key", "text_key")
     texts = [getattr(data, name) for name in names if hasattr(data, name)]
@@ -83,7 +103,10 @@ def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any]) -> 
         for name in texts:
             text_of(row, name)
         for name in chats:
-            messages_of(row, name)
+            if len(messages_of(row, name)) == 1 and wanted["mask_prompt"]:
+                raise ValueError(
+                    "nothing stands before its last message, so mask_prompt leaves no prompt"
+                )
         try:
             made: tuple[Sequence[int], int] = data.process(row)
         except IndexError:
@@ -94,6 +117,32 @@ def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any]) -> 
         return made
 
     return process
+
+
+def _format_of(row: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """As mlx-lm tells them apart. Raises ValueError: it is none."""
+    prompt, completion = wanted["prompt_feature"], wanted["completion_feature"]
+    chat, text = wanted["chat_feature"], wanted["text_feature"]
+    if prompt in row and completion in row:
+        return "prompt and completion"
+    if chat in row:
+        return "messages"
+    if text in row:
+        return "text"
+    raise ValueError(
+        f"{keys_of(row)}; a row needs {show(chat)}, a list of"
+        f' {{"role": …, "content": …}}, or {show(prompt)} and {show(completion)}, or {show(text)}.'
+        " If yours are called otherwise, say so: chat_feature, prompt_feature and"
+        " completion_feature, or text_feature"
+    )
+
+
+def keys_of(row: dict[str, Any]) -> str:
+    """Which ones it has, in words."""
+    if not row:
+        return "this row is empty"
+    more = ", …" if len(row) > _SHOWN else ""
+    return f"this row has {', '.join(map(show, list(row)[:_SHOWN]))}{more}"
 
 
 def text_of(row: dict[str, Any], name: str) -> str:
@@ -114,11 +163,19 @@ def messages_of(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
         if not isinstance(message, dict):
             raise ValueError(f"message {at} of its {show(name)} must have a role and a content")
         if not isinstance(message.get("role"), str):
-            raise ValueError(f"message {at} of its {show(name)} must have a role, a text")
+            instead = "" if "role" in message else f", not {', '.join(map(show, message))}"
+            raise ValueError(
+                f"message {at} of its {show(name)} must have a role, a text, and a content{instead}"
+            )
         content = message.get("content")
-        # One that calls tools may say nothing, and some templates take a text in parts.
+        if isinstance(content, list):
+            raise ValueError(
+                f"message {at} of its {show(name)} must have a content, a text, not a list of"
+                " parts: join the texts of these"
+            )
+        # One that calls tools may say nothing.
         more = message.keys() - {"role", "content", "name"}
-        if not (isinstance(content, str | list) or (content is None and more)):
+        if not (isinstance(content, str) or (content is None and more)):
             raise ValueError(
                 f"message {at} of its {show(name)} must have a content, a text, not"
                 f" {_shown(content)}"
@@ -335,13 +392,14 @@ class RowStream:
 def _parse(path: Path) -> FileRows:
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8")
+        text = raw.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except FileNotFoundError:
         raise UsageError(f"{path}: is not on this node") from None
     except OSError as error:
         raise UsageError(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        at, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        said = error.object
+        at, byte = said.count(b"\n", 0, error.start) + 1, said[error.start]
         raise UsageError(f"{path}:{at}: is no UTF-8: there is a byte {byte:#04x}") from None
     lines, rows = [], []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -350,9 +408,9 @@ def _parse(path: Path) -> FileRows:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}:{number}: is no JSON: {error}") from None
+            raise UsageError(f"{path}:{number}: is no JSON: {error}{one_a_line(line)}") from None
         if not isinstance(row, dict):
-            raise UsageError(f"{path}:{number}: is no JSON object")
+            raise UsageError(f"{path}:{number}: is no JSON object{one_a_line(line)}")
         if "\\u" in line and _HALF.search(json.dumps(row, ensure_ascii=False)):
             raise UsageError(
                 f"{path}:{number}: has half of a character: \\ud8… without \\udc… behind it, or"

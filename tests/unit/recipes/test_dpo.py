@@ -71,8 +71,9 @@ def test_rows_are_chats_of_the_prompt_and_an_answer(
     ("rows", "error"),
     [
         ([{"prompt": "a", "chosen": "b"}],
-         "train.jsonl:1: a row of preferences has prompt, chosen and rejected; this one has no"
-         " rejected"),
+         "train.jsonl:1: a row of preferences has prompt, chosen and rejected; this row has"
+         ' "prompt", "chosen", and no rejected. If yours are called otherwise, say so:'
+         " prompt_feature, chosen_feature and rejected_feature"),
         ([{"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b"}],
          "train.jsonl:2: this row can't be read: it has no \"rejected\""),
         ([{"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import UsageError
+from elasticd.recipes import models
 from elasticd.recipes.rows import RowOrder, RowStream, collate, read_rows, told
 from elasticd.settings.recipe import MlxLm
 from tests import tinylm
@@ -36,7 +39,7 @@ def test_rows_are_what_mlx_lm_makes_of_them(
     config = replace(config, mask_prompt=mask)
     file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS[kind]] * 2)
     if mask and kind == "text":
-        with pytest.raises(UsageError, match=r"train\.jsonl:1: Prompt masking not supported"):
+        with pytest.raises(UsageError, match=r"train\.jsonl:1: rows of .text. have no prompt"):
             read_rows(file, tokenizer, config)
         return
     theirs = load_local_dataset(tmp_path, tokenizer, config)[0]
@@ -61,6 +64,13 @@ def test_rows_that_train_nothing_are_left_out_and_named(
         read_rows(file, tokenizer, replace(config, max_seq_length=2))
 
 
+ALPACA = (
+    'train.jsonl:1: this row has "instruction", "input", "output"; a row needs "messages", a list'
+    ' of {"role": …, "content": …}, or "prompt" and "completion", or "text". If yours are called'
+    " otherwise, say so: chat_feature, prompt_feature and completion_feature, or text_feature"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -71,9 +81,18 @@ def test_rows_that_train_nothing_are_left_out_and_named(
             '{"text": "a"}\n{"txt": "b"}\n',
             'train.jsonl:2: this row can\'t be read: it has no "text"',
         ),
-        ('{"words": "a"}\n', "train.jsonl:1: Unsupported data format"),
+        ('{"instruction": "a", "input": "", "output": "b"}\n', ALPACA),
+        ('{"conversations": [{"from": "human", "value": "a"}]}\n',
+         'train.jsonl:1: this row has "conversations"; a row needs "messages", a list of {"role'),
+        ('{"Text": "a"}\n', 'train.jsonl:1: this row has "Text"; a row needs "messages", '),
+        ("{}\n", "train.jsonl:1: this row is empty; a row needs "),
+        ('[\n  {"text": "a"},\n  {"text": "b"}\n]\n',
+         "train.jsonl:1: is no JSON: Expecting value: line 1 column 2 (char 1); a file of rows is"
+         " no array: there must be one JSON object a line, without [ and ]"),
+        ('[{"text": "a"}, {"text": "b"}]', "train.jsonl:1: is no JSON object; a file of rows is"),
+        ('{\n  "text": "a"\n}\n', "; there must be one JSON object a line"),
     ],
-)
+)  # fmt: skip
 def test_wrong_files_are_named(
     text: str, error: str, tmp_path: Path, tokenizer: Any, config: MlxLm
 ) -> None:
@@ -100,7 +119,13 @@ TALK = json.dumps(FORMATS["chat"])
         (TALK, '{"messages": []}', '"messages" must be a list of messages, not an empty list'),
         (TALK, '{"messages": "a"}', '"messages" must be a list of messages, not "a"'),
         (TALK, '{"messages": ["a"]}', 'message 1 of its "messages" must have a role and a content'),
-        (TALK, '{"messages": [{"content": "a"}]}', "must have a role, a text"),
+        (TALK, '{"messages": [{"content": "a"}]}', 
+         'message 1 of its "messages" must have a role, a text, and a content, not "content"'),
+        (TALK, '{"messages": [{"from": "human", "value": "a"}]}',
+         'must have a role, a text, and a content, not "from", "value"'),
+        (TALK, '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}',
+         'message 1 of its "messages" must have a content, a text, not a list of parts: join the'
+         " texts of these"),
         (TALK, '{"messages": [{"role": "user", "content": null}]}',
          'message 1 of its "messages" must have a content, a text, not null'),
     ],
@@ -113,6 +138,48 @@ def test_wrong_rows_are_told_in_words(
         read_rows(tmp_path / "train.jsonl", tokenizer, config)
     said = str(raised.value)
     assert "train.jsonl:2: this row can't be read: " in said and said.endswith(error)
+
+
+def test_a_chat_of_one_message_has_no_prompt(tmp_path: Path, tokenizer: Any, config: MlxLm) -> None:
+    rows = [FORMATS["chat"], {"messages": CHAT[:1]}]
+    file = tinylm.write_rows(tmp_path / "train.jsonl", rows)
+    assert len(read_rows(file, tokenizer, config).samples) == 2
+    with pytest.raises(UsageError) as raised:
+        read_rows(file, tokenizer, replace(config, mask_prompt=True))
+    assert str(raised.value).endswith(
+        "train.jsonl:2: this row can't be read: nothing stands before its last message, so"
+        " mask_prompt leaves no prompt"
+    )
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_model_without_a_template_is_the_cause_and_no_row(
+    kind: str, tmp_path: Path, model_folder: Path, config: MlxLm
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    (folder / "chat_template.jinja").unlink()
+    config = replace(config, model=str(folder))
+    tokenizer = models.load(config)[1]
+    file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS[kind]])
+    if kind == "text":
+        assert len(read_rows(file, tokenizer, config).samples) == 1
+        return
+    with pytest.raises(UsageError) as raised:
+        read_rows(file, tokenizer, config)
+    assert str(raised.value).startswith(f"the model {folder} has no chat template (")
+    assert 'or rows of {"text": …}' in str(raised.value)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, tokenizer: Any, config: MlxLm) -> None:
+    file = tinylm.write_rows(tmp_path / "train.jsonl", [FORMATS["text"]] * 2)
+    plain = read_rows(file, tokenizer, config).samples
+    file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    marked = read_rows(file, tokenizer, config).samples
+    assert [t.tolist() for ((t, _),) in marked] == [t.tolist() for ((t, _),) in plain]
+    file.write_bytes(file.read_bytes() + b'{"text": "caf\xe9"}')
+    with pytest.raises(UsageError, match=r"train\.jsonl:3: is no UTF-8: there is a byte 0xe9"):
+        read_rows(file, tokenizer, config)
 
 
 def test_who_calls_a_tool_may_say_nothing(tmp_path: Path, tokenizer: Any, config: MlxLm) -> None:
