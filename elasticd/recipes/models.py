@@ -13,6 +13,7 @@ from mlx.utils import tree_flatten
 from elasticd.errors import UsageError
 from elasticd.recipes.modelfiles import config_of, unloadable
 from elasticd.settings.recipe import HUB, MlxLm
+from elasticd.settings.rules import meant, show
 from elasticd.train.states.base import Base
 from elasticd.train.steps import recompute
 from elasticd.train.steps.relief import room_bytes
@@ -114,6 +115,7 @@ def prepare(model: Any, config: MlxLm) -> None:
             layer.unfreeze()
     else:
         wanted = dataclasses.asdict(config.lora_parameters)
+        _check_keys(model, config)
         try:
             linear_to_lora_layers(
                 model, config.num_layers, wanted, use_dora=config.fine_tune_type == "dora"
@@ -127,6 +129,19 @@ def prepare(model: Any, config: MlxLm) -> None:
     if config.grad_checkpoint:
         recompute.switch_on(model)
     model.train()
+
+
+def _check_keys(model: Any, config: MlxLm) -> None:
+    layers = model.layers[-max(config.num_layers, 0) :]
+    in_layers = {name for layer in layers for name, _ in layer.named_modules() if name}
+    everywhere = {name for name, _ in model.named_modules()}
+    for key in config.lora_parameters.keys or ():
+        if key not in in_layers and key not in everywhere:
+            near = meant(key, sorted(in_layers), sorted(in_layers))
+            raise UsageError(
+                f"lora_parameters.keys: no module of the {len(layers)} layers that are trained is"
+                f" called {show(key)}{near}"
+            )
 
 
 def base_of(model: Any, config: MlxLm) -> Base:

@@ -132,7 +132,15 @@ def test_only_what_is_trained_is_reduced(model: Any, config: MlxLm) -> None:
     ("change", "error"),
     [
         ({"num_layers": 3}, "num_layers = 3, and the model has 2; -1: all"),
-        ({"lora_parameters": LoraParameters(keys=("q",))}, "name no module"),
+        ({"lora_parameters": LoraParameters(keys=())}, "name no module"),
+        (
+            {"lora_parameters": LoraParameters(keys=("self_attn.q_proj", "q"))},
+            'no module of the 2 layers that are trained is called "q"$',
+        ),
+        (
+            {"lora_parameters": LoraParameters(keys=("self_attn.q_proj", "v_proj"))},
+            'is called "v_proj"; did you mean "self_attn.v_proj"\\?$',
+        ),
         ({"resume_adapter_file": "/nowhere"}, "/nowhere can't be read"),
     ],
 )
