@@ -7,7 +7,6 @@ files as they were.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -121,8 +120,3 @@ class Keeping:
         if text != self._told:
             self._told = text
             self._say(text)
-
-
-def said(text: str) -> None:
-    """On the rank's log."""
-    print(f"elasticd: {text}", file=sys.stderr, flush=True)

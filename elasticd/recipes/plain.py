@@ -23,9 +23,9 @@ import mlx.optimizers as optim
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.errors import GenerationLost, OperationError
 from elasticd.preflight.subnets import behind_router
-from elasticd.recipes.keeping import Keeper, Keeping, said
+from elasticd.recipes.keeping import Keeper, Keeping
 from elasticd.recipes.kept import CALLS, FOLDER, OUTPUTS, WORK, KeptFiles
-from elasticd.recipes.script import STOPPED_SECONDS, Ring, Script
+from elasticd.recipes.script import STOPPED_SECONDS, Ring, Script, said
 from elasticd.recovery import plain as p
 from elasticd.recovery.signatures import of_text
 from elasticd.settings.job import JobSpec
@@ -170,7 +170,7 @@ class _Company:
         try:
             self._port = claim_port(world.addresses[world.rank])
         except OperationError as error:
-            print(f"elasticd: {error}", file=sys.stderr, flush=True)
+            said(str(error))
             return
         self._told = replace(self._told, port=self._port.port)
 
@@ -213,7 +213,7 @@ class _Company:
         command = [python, str(self._folder / job.entrypoint), *args]
         self._keep(world.rank)
         begins = f"begins anew, time {order.restarts}" if order.restarts else "begins"
-        print(f"elasticd: the script {begins}, as rank {world.rank} of {world.size}", flush=True)
+        said(f"the script {begins}, as rank {world.rank} of {world.size}")
         self._seat.driver.note({"restarts": order.restarts})
         try:
             self._script = Script(command, self._folder, variables)

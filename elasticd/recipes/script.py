@@ -29,6 +29,9 @@ its output."""
 _GUARD = 'while read -r _; do :; done; kill -s KILL -- "-$1" 2>/dev/null'
 """Ends the script when who has started it is gone, however that ended: its end of a pipe is closed
 then."""
+_writing = threading.Lock()
+_unfinished = False
+"""The last that was printed here by a script had no newline behind it."""
 HOSTS = ".elasticd-hosts.json"
 """In the script's working folder: MLX's host file."""
 
@@ -171,7 +174,16 @@ class Script:
                 _write_all(data)
 
 
-def _write_all(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
+def said(text: str) -> None:
+    """A line of our own in the rank's log."""
+    with contextlib.suppress(OSError):
+        _write_all(f"elasticd: {text}\n".encode(errors="backslashreplace"), begins_line=True)
+
+
+def _write_all(data: bytes, *, begins_line: bool = False) -> None:
+    global _unfinished
+    with _writing:
+        view = memoryview(b"\n" + data if begins_line and _unfinished else data)
+        _unfinished = not data.endswith(b"\n")
+        while view:
+            view = view[os.write(1, view) :]

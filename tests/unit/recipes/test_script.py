@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from elasticd.ipc.child import CHILD_VARIABLE
-from elasticd.recipes.script import HOSTS, Ring, Script
+from elasticd.recipes.script import HOSTS, Ring, Script, said
 
 DEADLINE_SECONDS = 30.0
 Start = Callable[..., Script]
@@ -121,3 +121,24 @@ def test_who_does_nothing_is_noticed_and_who_prints_or_computes_is_not(start: St
     prints = start("import time\nwhile True: print(flush=True); time.sleep(0.01)")
     computes = start("while True: pass")
     until(lambda: idle.idle_seconds() > 1 + max(prints.idle_seconds(), computes.idle_seconds()))
+
+
+@pytest.mark.parametrize(
+    ("printed", "there"),
+    [
+        ("no newline", "no newline\nelasticd: next\n"),
+        ("one\n", "one\nelasticd: next\n"),
+        ("", "elasticd: next\n"),
+    ],
+)
+def test_our_own_lines_begin_a_line(
+    printed: str, there: str, start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said("what other scripts have left unfinished is at its end now")
+    capfd.readouterr()
+    script = start(f"print({printed!r}, end='')")
+    until(lambda: script.status() is not None)
+    script.ended()
+    said("next")
+    said("and more")
+    assert capfd.readouterr().out == f"{there}elasticd: and more\n"
