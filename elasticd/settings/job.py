@@ -296,7 +296,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
 
 
 def _build(document: Document) -> JobSpec:
-    document.refuse_unknown((), (*_TABLES, _RECIPE, PLAIN, TRACK), _KEYS)
+    tables = (*_TABLES, _RECIPE, PLAIN, TRACK)
+    recipes.refuse_loose(document, tables)
+    document.refuse_unknown((), tables, _KEYS)
     plain = None
     if plains.is_plain(document):
         plain = document.build(PlainSettings, (PLAIN,), _KEYS)
@@ -304,9 +306,9 @@ def _build(document: Document) -> JobSpec:
     elif PLAIN in document.data:
         raise document.error((PLAIN,), 'is of a job of mode = "plain": say so in job.mode')
     recipe = recipes.build(document)
-    tables = {name: document.build(cls, (name,), _KEYS) for name, cls in _TABLES.items()}
+    built = {name: document.build(cls, (name,), _KEYS) for name, cls in _TABLES.items()}
     track = document.build(TrackSettings, (TRACK,), _KEYS) if TRACK in document.data else None
-    spec = JobSpec(**tables, recipe=recipe, plain=plain, track=track)
+    spec = JobSpec(**built, recipe=recipe, plain=plain, track=track)
     if recipe is None and not spec.job.entrypoint:
         raise document.error(("job", "entrypoint"), "is missing")
     if recipe is not None and spec.job.entrypoint:

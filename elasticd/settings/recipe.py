@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from elasticd.settings import yaml_file
 from elasticd.settings.hfdataset import HUB as HUB
 from elasticd.settings.hfdataset import HubRows, hub_rows
 from elasticd.settings.optimizers import optimizer_config
+from elasticd.settings.othernames import PROJECT, refuse_other_names, report_to
 from elasticd.settings.rules import (
     Rule,
     Wrong,
@@ -166,10 +167,10 @@ class MlxLm:
     )
     hf_dataset: tuple[HubRows, ...] | None = field(default=None, metadata=rule(hub_rows))
     """In place of ``data``."""
-    report_to: None = field(
-        default=None, metadata=rule(_nothing("elasticctl monitor and the logs show the figures"))
+    report_to: None = field(default=None, metadata=rule(report_to))
+    project_name: None = field(
+        default=None, metadata=rule(_nothing(f"the project is the value there: {PROJECT}"))
     )
-    project_name: None = field(default=None, metadata=rule(_nothing("it belongs to report_to")))
     lora_parameters: LoraParameters = field(default_factory=LoraParameters)
     lr_schedule: Schedule | None = field(default=None)
 
@@ -200,6 +201,7 @@ _MOVED: dict[str, tuple[KeyPath, object]] = {
     "seed": (("train", "seed"), 0),
 }
 """Keys of mlx-lm's for which job.toml has a place, and their value if nobody says one."""
+_NAMES = frozenset(item.name for cls in _KINDS.values() for item in dataclasses.fields(cls))
 _ACCUMULATION = "grad_accumulation_steps"
 _COUNTED = ("steps_per_report", "steps_per_eval", "save_every")
 """Numbers of mlx-lm's iterations, of which each makes a part of a step where it accumulates."""
@@ -313,6 +315,7 @@ def build(document: Document) -> RecipeSettings | None:
     data: dict[str, Any] = dict(document.table(CONFIG))
     keys = _KINDS[kind]
     names = [item.name for item in dataclasses.fields(keys)]
+    refuse_other_names(document, CONFIG)
     document.refuse_unknown(CONFIG, (*names, *_MOVED, _ACCUMULATION))
     # What is null in YAML has mlx-lm's own value.
     data = {key: value for key, value in data.items() if value is not None}
@@ -324,6 +327,18 @@ def build(document: Document) -> RecipeSettings | None:
         config = dataclasses.replace(config, **{name: whole.build(_PARTS[name], (*CONFIG, name))})
     _check(document, config)
     return RecipeSettings("dpo" if kind == "dpo" else "mlx-lm", config)
+
+
+def refuse_loose(document: Document, tables: Sequence[str]) -> None:
+    """Keys of the recipe's may not stand beside the job's ``tables``.
+
+    Raises:
+        ConfigError: one does; says where it belongs.
+    """
+    for key in document.data if "recipe" in document.data else ():
+        if key not in tables and (key in _MOVED or key in _NAMES):
+            path = _MOVED[key][0] if key in _MOVED else (*CONFIG, key)
+            raise document.error((key,), f'unknown key; did you mean "{".".join(path)}"?')
 
 
 def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> RecipeSettings:

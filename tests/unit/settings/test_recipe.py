@@ -173,7 +173,13 @@ def test_both_may_say_the_same(folder: Path) -> None:
         ("num_layer: 1", 'recipe.config.num_layer: unknown key; did you mean "num_layers"?'),
         ("num_layers: many", 'recipe.config.num_layers: must be a whole number, not "many"'),
         ("fine_tune_type: lorra", 'recipe.config.fine_tune_type: must be "lora", "dora" or "full"'),
-        ("report_to: wandb", "recipe.config.report_to: is not supported: elasticctl monitor"),
+        ("report_to: wandb",
+         'recipe.config.report_to: is not supported: say [track] wandb = "PROJECT" in job.toml, or'
+         " --set track.wandb=PROJECT"),
+        ("report_to: swanlab", "recipe.config.report_to: is not supported: elasticctl monitor"),
+        ("wandb: mine", 'recipe.config.wandb: unknown key; say [track] wandb = "PROJECT" in job'),
+        ("lora_layers: 8", 'recipe.config.lora_layers: unknown key; did you mean "num_layers"?'),
+        ("epochs: 8", 'recipe.config.epochs: unknown key; did you mean "iters"?'),
         ("hf_dataset: []", "recipe.config.hf_dataset: must be a table, or a list of tables"),
         ("hf_dataset: {}", "recipe.config.hf_dataset.path: is missing"),
         ("hf_dataset: {path: ../a}", "recipe.config.hf_dataset.path: must be absolute or inside"),
@@ -263,7 +269,8 @@ def test_a_record_of_an_older_job_is_still_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "error"),
     [
-        (("rank: 4", "alpha: 4"), "lora.yaml:10: recipe.config.lora_parameters.alpha: unknown"),
+        (("rank: 4", "alpha: 4"), 
+         "lora.yaml:10: recipe.config.lora_parameters.alpha: unknown key; did you mean \"scale\""),
         (("train: true", "train: false"), "lora.yaml:3: recipe.config.train: false is not"),
         (("model: model", "model: name"), "lora.yaml:2: recipe.config.model: there is no "),
         (("model: model", "model: a/b/c"), "lora.yaml:2: recipe.config.model: there is no "),
@@ -361,3 +368,26 @@ def test_a_file_of_mlx_lm_is_a_job_by_itself(folder: Path) -> None:
     Path("lora.yml").write_text(LORA.replace("iters: 20", "itres: 20"))
     with pytest.raises(ConfigError, match=r'lora\.yml:5: recipe\.config\.itres: .*"iters"'):
         job.load(Path("lora.yml"))
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("learning_rate=1e-4", "recipe.config.learning_rate"),
+        ("lora_parameters.rank=4", "recipe.config.lora_parameters"),
+        ("beta=0.2", "recipe.config.beta"),
+        ("iters=5", "train.steps"),
+        ("batch_size=5", "batch.global"),
+        ("seed=5", "train.seed"),
+    ],
+)
+def test_an_assignment_to_a_bare_file_is_told_the_whole_key(
+    folder: Path, said: str, meant: str
+) -> None:
+    pytest.importorskip("yaml")
+    Path("lora.yaml").write_text(LORA)
+    with pytest.raises(ConfigError) as raised:
+        job.load(Path("lora.yaml"), [said])
+    key = said.partition("=")[0].partition(".")[0]
+    text = f'{key}: unknown key; did you mean "{meant}"?'
+    assert str(raised.value) == f"--set {said}: {text}"
