@@ -149,6 +149,25 @@ def test_a_killed_script_begins_anew_on_all_ranks(
     assert "goodput" not in report_of(cluster, job).lower()
 
 
+def test_a_killed_reducer_is_replaced_beside_the_script(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    """As docs/plain.md says: a world is lost and formed, and the script knows nothing of it."""
+    job = submit("sums.py", "5", "held")
+    wait_lines(cluster, job, "init", 3)
+    running = [script_of(cluster, job, rank).pid for rank in range(3)]
+    assert cluster.kill_reducer(job, 1) is not None
+    cluster.wait_for("a recovery", lambda: cluster.status(job)["recoveries"] == 1 or None)
+    nodes_of(cluster, job)
+    assert [script_of(cluster, job, rank).pid for rank in range(3)] == running
+    cluster.hurry(job)
+    ended = cluster.wait_end(job)
+    said = lines(cluster, job)
+    assert all(said.count(f"[{rank}] init {rank} of 3, time 0") == 1 for rank in range(3))
+    assert [fault["fault"] for fault in cluster.faults(job)] == ["reducer_lost"]
+    assert (ended["recoveries"], ended["restarts"]) == (1, 0)
+
+
 def report_of(cluster: Cluster, job: str) -> str:
     cluster.command("report", job, "--markdown", "--overwrite", "--out", cluster.home / "report.md")
     return (cluster.home / "report.md").read_text()

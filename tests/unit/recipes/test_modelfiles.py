@@ -28,8 +28,11 @@ def written(name: str, text: str) -> Change:
     return lambda folder: (folder / name).write_text(text)
 
 
-def gone(*names: str) -> Change:
-    return lambda folder: [(folder / name).unlink() for name in names]
+def gone(name: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+
+    return change
 
 
 def a_shard_is_missing(folder: Path) -> None:
