@@ -18,6 +18,7 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 
+from elasticd.counting import counted
 from elasticd.errors import UsageError
 from elasticd.recipes import dpo, hubdata, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
@@ -187,6 +188,13 @@ class Training:
         if self._config.packing:
             count = sum(map(len, self._samples))
             print(f"elasticd: {count} rows are packed into {len(self._samples)} sequences")
+        have, want = len(self._samples), self._spec.batch.global_
+        if have < want:
+            what = "sequence" if self._config.packing else "row"
+            print(
+                f"elasticd: train.jsonl has {counted(have, what)} to train, and a step takes {want}"
+                " (batch_size): some are in it several times"
+            )
         if self._rows["valid"] is None:
             print("elasticd: there is no valid.jsonl: nothing is validated, no adapters are best")
 

@@ -80,7 +80,9 @@ class MemoryOptimizer:
             if value not in known:
                 raise _wrong(f"{value!r} is none of {', '.join(known)}")
         DistributedConfig(num_devices, 1)
-        if global_batch is not None and (global_batch < 1 or global_batch % num_devices):
+        if global_batch is not None and global_batch < 1:
+            raise _wrong(f"global_batch must be 1 or more, not {global_batch}")
+        if global_batch is not None and global_batch % num_devices:
             raise _wrong(f"global_batch={global_batch} is no multiple of {num_devices} devices")
         share = None if global_batch is None else global_batch // num_devices
         jobs = [measured] if isinstance(measured, Mapping) else list(measured)

@@ -52,6 +52,13 @@ def test_how_often_it_validates_changes_no_bit(tmp_path: Path) -> None:
     assert adapters(tmp_path / "often") == adapters(tmp_path / "never")
 
 
+def test_fewer_rows_than_a_step_takes_are_told(tmp_path: Path) -> None:
+    printed = run(tmp_path, batch_size=40, iters=1, val_batches=0)
+    said = "elasticd: train.jsonl has 37 rows to train, and a step takes 40 (batch_size): some are"
+    assert printed.count(said) == 1
+    assert "several times" not in run(tmp_path / "enough", batch_size=37, iters=1, val_batches=0)
+
+
 def test_packed_rows_are_trained(tmp_path: Path) -> None:
     """Each step has seen several times as many of them."""
     keys: dict[str, Any] = {"max_seq_length": 256, "steps_per_report": 12, "val_batches": -1}

@@ -51,6 +51,7 @@ _THREADS = 8
 _LOOKS = 3
 """How often a replica that seems to be missing is looked for, in all."""
 _LOOK_SECONDS = 1.0
+_SHOWN_STEPS = 10
 
 T = TypeVar("T")
 
@@ -391,20 +392,34 @@ def _chosen(rows: list[Row], step: int | None) -> list[Row]:
         return rows
     chosen = [row for row in rows if row.manifest.step == step]
     if not chosen:
-        raise OperationError(f"there is no checkpoint of step {step}")
+        raise OperationError(f"there is no checkpoint of step {step}{_steps(rows)}")
     return chosen
+
+
+def _steps(rows: list[Row]) -> str:
+    """Which ones there are instead, to be added to an error."""
+    steps = [str(step) for step in sorted({row.manifest.step for row in rows})]
+    if not steps:
+        return ""
+    older = "…, " if len(steps) > _SHOWN_STEPS else ""
+    return f"; there are those of step {older}{', '.join(steps[-_SHOWN_STEPS:])}"
 
 
 def newest(rows: list[Row], asked: OpenCheckpoint) -> Row:
     """The newest consistent one of those that are meant."""
     if (lineage := asked.lineage) is not None:
+        lineages = sorted({row.manifest.lineage for row in rows})
         rows = [row for row in rows if row.manifest.lineage == lineage]
         if not rows:
-            raise OperationError(f"{asked.job} has no checkpoint of lineage {lineage}")
+            there = f"; there are those of {', '.join(lineages)}" if lineages else ""
+            raise OperationError(f"{asked.job} has no checkpoint of lineage {lineage}{there}")
     found = [row for row in _chosen(rows, asked.step) if row.consistent]
     if not found:
         which = f"step {asked.step} has" if asked.step is not None else "has"
-        raise OperationError(f"{asked.job} {which} no consistent checkpoint on the living nodes")
+        whole = _steps([row for row in rows if row.consistent])
+        raise OperationError(
+            f"{asked.job} {which} no consistent checkpoint on the living nodes{whole}"
+        )
     return max(found, key=lambda row: (row.manifest.step, row.manifest.lineage))
 
 

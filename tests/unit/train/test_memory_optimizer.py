@@ -121,6 +121,8 @@ def test_the_global_batch_is_kept() -> None:
     [
         ({"model_size": "7GB"}, "must be a model, or its parameters"),
         ({"model_size": 0}, "must be a model"),
+        ({"global_batch": 0}, "global_batch must be 1 or more, not 0"),
+        ({"global_batch": -2}, "global_batch must be 1 or more, not -2"),
         ({"global_batch": 7}, "global_batch=7 is no multiple of 2 devices"),
         ({"memory_bytes": 0}, "memory_bytes must be 1 or more"),
         ({"optimizer": "adamm"}, "'adamm' is none of sgd"),

@@ -197,7 +197,16 @@ def test_of_a_lineage_that_was_left_one_is_had_when_it_is_named() -> None:
     assert chosen(None, None) == (20, "line")
     assert chosen(None, "left") == chosen(10, "left") == (10, "left")
     assert chosen(10, "line") == (10, "line")
-    with pytest.raises(OperationError, match=r"job has no checkpoint of lineage lef$"):
+    with pytest.raises(
+        OperationError,
+        match=r"job has no checkpoint of lineage lef; there are those of left, line$",
+    ):
         chosen(None, "lef")
-    with pytest.raises(OperationError, match="there is no checkpoint of step 20"):
+    with pytest.raises(
+        OperationError, match=r"there is no checkpoint of step 20; there are those of step 10$"
+    ):
         chosen(20, "left")
+    with pytest.raises(
+        OperationError, match=r"no checkpoint of step 123; there are those of step 10, 20$"
+    ):
+        chosen(123, None)

@@ -217,7 +217,7 @@ def test_export_brings_a_whole_one(
 
     for refused, client in at_each(ask):
         if refused:
-            assert step == 10 and refused == "there is no checkpoint of step 10"
+            assert step == 10 and refused.startswith("there is no checkpoint of step 10")
         else:
             assert client.read == [BYTES]
             assert client.frames[-1]["checkpoint"]["step"] in ((10, 20) if step is None else (10,))
