@@ -28,7 +28,15 @@ def main() -> None:
     from elasticd.train.steps import randomness
 
     randomness.seed_script(spec.train.seed)
-    mlxlm.main(spec)
+    try:
+        mlxlm.train(spec)
+    except UsageError as error:
+        raise _refused(error) from None
+
+
+def _refused(error: UsageError) -> SystemExit:
+    print(f"elasticd: {error}", file=sys.stderr)
+    return SystemExit(error.exit_code)
 
 
 def _job(words: list[str]) -> tuple[Path, JobSpec]:
@@ -41,8 +49,7 @@ def _job(words: list[str]) -> tuple[Path, JobSpec]:
         if spec.recipe is None:
             raise UsageError(f"{path}: has no [recipe]; start its script: {spec.job.entrypoint}")
     except UsageError as error:
-        print(f"elasticd: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
+        raise _refused(error) from None
     return path, spec
 
 

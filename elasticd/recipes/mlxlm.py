@@ -57,12 +57,21 @@ def main(spec: JobSpec) -> None:
     Raises:
         SystemExit: something that the job names is missing or wrong here.
     """
-    go_offline()
-    assert spec.recipe is not None
     try:
-        Training(spec, spec.recipe.config).run()
+        train(spec)
     except UsageError as error:
         raise SystemExit(f"elasticd: {error}") from None
+
+
+def train(spec: JobSpec) -> None:
+    """As :func:`main`.
+
+    Raises:
+        UsageError: something that the job names is missing or wrong here.
+    """
+    go_offline()
+    assert spec.recipe is not None
+    Training(spec, spec.recipe.config).run()
 
 
 def go_offline() -> None:

@@ -337,6 +337,16 @@ def test_a_script_that_fails_everywhere_ends_the_job(
     assert ended["recoveries"] == 0, cluster.report("restarted", job)
 
 
+def test_a_script_of_an_elastic_job_is_refused(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    """On the nodes, where the job.toml is beside it, and each would train all of it for itself."""
+    ended = cluster.wait_end(job := submit("runs.py"), "failed")
+    assert "ended with exit status 1 on every rank" in ended["reason"]
+    assert 'UsageError: this job is mode = "plain"' in ended["reason"]
+    assert not [line for line in lines(cluster, job) if "trained" in line]
+
+
 def test_a_script_that_fails_on_one_rank_again_and_again_ends_the_job(
     cluster: Cluster, submit: Callable[..., str]
 ) -> None:

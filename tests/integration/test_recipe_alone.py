@@ -52,6 +52,19 @@ def test_how_often_it_validates_changes_no_bit(tmp_path: Path) -> None:
     assert adapters(tmp_path / "often") == adapters(tmp_path / "never")
 
 
+def test_what_is_wrong_with_the_model_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    job_file = tinylm.write_job(tmp_path)
+    os.truncate(tmp_path / "model" / "model.safetensors", 1000)
+    done = subprocess.run(
+        [sys.executable, "-m", "elasticd.recipes", job_file],
+        capture_output=True, text=True, timeout=200, env={**os.environ, "HF_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("elasticd: the model model can't be loaded: model.safetensors: is cut")
+
+
 def test_fewer_rows_than_a_step_takes_are_told(tmp_path: Path) -> None:
     printed = run(tmp_path, batch_size=40, iters=1, val_batches=0)
     said = "elasticd: train.jsonl has 37 rows to train, and a step takes 40 (batch_size): some are"
