@@ -65,7 +65,6 @@ _ROLES = 0.08
 """The share of clusters of which some nodes don't train."""
 _MORE_ROLES = 0.2
 """The same of those clusters that have bad nodes, several versions, or a step that kills."""
-_LONG_SECONDS = 12.0
 _BY_RANK = 0.04
 """The share of scripts that keep otherwise on each rank what is to be the same."""
 
@@ -201,13 +200,10 @@ def _by_rank(seed: int, shape: JobShape) -> JobShape:
     return replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
 
 
-def setup_of(
-    seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0, every: float = 0.0
-) -> Setup:
+def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
     """A varied run: 1 to 5 nodes, one or two jobs, some or all kinds of faults.
 
-    With ``kinds`` only those, none of messages, and nodes without a past; with ``nodes`` so many;
-    with ``every`` for long, and so many seconds apart on average.
+    With ``kinds`` only those, none of messages, and nodes without a past; with ``nodes`` so many.
     """
     chance, given = random.Random(f"setup {seed}"), kinds is not None
     unlike = _UNLIKE if kinds is None else float(CHIPS in kinds)
@@ -272,6 +268,4 @@ def setup_of(
         chips=_chips(seed, nodes, 0.0 if releases else unlike),
         partition="strict" if chance.random() < _STRICT else "available",
     )
-    if every:
-        setup = replace(setup, fault_seconds=_LONG_SECONDS, mean_fault_seconds=every)
     return setup if given or poison else replace(setup, **_unable(seed, nodes, jobs))

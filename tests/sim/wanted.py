@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .cluster import Setup
 from .seeds import setup_of
 
+_LONG_SECONDS = 12.0
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """As :func:`.seeds.setup_of` takes them."""
+    """As :func:`.seeds.setup_of` takes them; with ``every`` faults strike for long, so many seconds
+    apart on average."""
 
     kinds: tuple[str, ...] | None = None
     nodes: int = 0
@@ -30,7 +33,10 @@ class Wanted:
         return "".join(f" --{name} {value}" for name, value in said.items() if value)
 
     def setup(self, seed: int) -> Setup:
-        return setup_of(seed, self.kinds, self.nodes, self.every)
+        drawn = setup_of(seed, self.kinds, self.nodes)
+        if not self.every:
+            return drawn
+        return replace(drawn, fault_seconds=_LONG_SECONDS, mean_fault_seconds=self.every)
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
