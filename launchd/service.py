@@ -8,9 +8,13 @@ The verbs are those of launchctl 2 (``bootstrap``, ``enable``, ``kickstart``, ``
 is one that plain ``launchctl load`` accepts too: mode 0644, a daemon's owned by root:wheel.
 
 Exit statuses that launchctl gives, as the field knows them: 3 and 113, no such service; 5, what
-``bootstrap`` says of a service that is already loaded (and of a file that it doesn't like); 36 and
-37, the operation is still in progress, usual right after a ``bootout``; 112 and 125, there is no
-such domain: that person is not logged in at the screen.
+``bootstrap`` says of a service that is already loaded, of one that has just been taken away, and
+of a file that it doesn't like; 36 and 37, the operation is still in progress, usual right after a
+``bootout``; 37, what ``kickstart`` says of a service that runs, and sometimes ``bootstrap`` of one
+that is loaded; 112 and 125, there is no such domain: that person is not logged in at the screen.
+
+A service that is being taken away is still listed, as SIGTERMed. On macOS 26 ``bootstrap`` may
+leave a service that is to run at load for minutes without starting it, until ``kickstart`` does.
 """
 
 from __future__ import annotations
@@ -47,11 +51,17 @@ NO_SUCH_SERVICE = (3, 113)
 NO_SUCH_DOMAIN = (112, 125)
 ALREADY_LOADED = 5
 IN_PROGRESS = (36, 37)
+RUNS_ALREADY = 37
+LEAVING = ("SIGTERMed", "SIGKILLed")
+"""States of a service that is being taken away."""
 STATUS_LINE = re.compile(r"^\t(state|pid|last exit code) = (.+)$", re.MULTILINE)
 """One tab: nested sections of what ``print`` says have keys of the same names further in."""
 MAX_TRIES = 60
 TRY_SECONDS = 0.5
-"""``bootout`` returns before the service has ended: at most 30 s of asking again."""
+"""``bootout`` returns before the service has ended: at most 30 s of asking again, beside the time
+that the service has to end."""
+REFUSED_TRIES = 30
+"""So often 5 is taken for what is left of a ``bootout``; then it is the file's."""
 LINT_SECONDS = 10.0
 HOMEBREW = "homebrew.mxcl.elasticd.plist"
 """What ``brew services start elasticd`` writes (Homebrew's service.rb, default_plist_name)."""
@@ -246,12 +256,12 @@ class LaunchdService:
             if rival.exists():
                 raise UsageError(ONE_OF_BOTH.format(rival, cure))
         limits = "" if self.agent is None else "\n" + AGENT_LIMITS.format(user=self.agent.user)
-        calls = (("enable", self.target), ("bootstrap", self.domain, str(self.path)))
         if dry_run:
             text = self.plist.data().decode()
             whose = "root:wheel" if self.agent is None else self.agent.user
             said = "".join(f"# {line}\n" for line in limits.splitlines() if line)
-            return f"# would write {self.path} ({whose}, 0644)\n{text}{_would_run(calls)}{said}"
+            calls = _would_run(self._start_calls())
+            return f"# would write {self.path} ({whose}, 0644)\n{text}{calls}{said}"
         if self.installed() == self.plist.data() and self.status().running:
             return NOTHING_TO_DO.format(self.path)
         self._write(self.plist.data())
@@ -297,26 +307,28 @@ class LaunchdService:
     def start(self, dry_run: bool = False) -> str:
         """Start it; does nothing if it runs."""
         if dry_run:
-            calls = (
-                ("enable", self.target),
-                ("bootstrap", self.domain, str(self.path)),
-                ("kickstart", self.target),
-            )
-            return _would_run(calls)
+            return _would_run(self._start_calls())
         if not self.path.exists():
             if brewed := self._brewed():
                 raise OperationError(f"{brewed}: 'brew services start elasticd' starts it")
             raise OperationError(f"{self.path} is not there: install the service first")
         self._call("enable", self.target)
         self._bootstrap()
-        self._call("kickstart", self.target)
         return "the service is started"
 
     def restart(self, dry_run: bool = False) -> str:
-        """End it (SIGTERM, after :data:`STOP_SECONDS` SIGKILL) and start it again."""
+        """End it (SIGTERM, after :data:`STOP_SECONDS` SIGKILL) and start it again. ``kickstart -k``
+        alone kills at once."""
         if dry_run:
-            return _would_run((("kickstart", "-k", self.target),))
-        self._call("kickstart", "-k", self.target)
+            return _would_run((("kill", "SIGTERM", self.target), ("kickstart", "-k", self.target)))
+        before = pid = self.status().pid
+        if before is not None and not self.launchctl.run("kill", "SIGTERM", self.target).status:
+            for _ in range(int(STOP_SECONDS / TRY_SECONDS)):
+                if (pid := self.status().pid) != before:
+                    break
+                self.pause(TRY_SECONDS)
+        if pid is None or pid == before:  # else launchd has started it again
+            self._call("kickstart", "-k", self.target)
         return "the service is restarted"
 
     def stop(self, dry_run: bool = False) -> str:
@@ -351,19 +363,41 @@ class LaunchdService:
         # -F: also when the file is made or replaced meanwhile.
         return ["tail", "-n", "+1", *(["-F"] if follow else []), str(self.plist.log)]
 
+    def _start_calls(self) -> tuple[tuple[str, ...], ...]:
+        bootstrap = ("bootstrap", self.domain, str(self.path))
+        return (("enable", self.target), bootstrap, ("kickstart", self.target))
+
     def _bootstrap(self) -> None:
-        """Load the file; a service that is loaded already is left as it is."""
-        for _ in range(MAX_TRIES):
+        """Load the file, and start it if launchd doesn't. A service that is loaded already stays as
+        it is; the end of one that is being taken away is waited for."""
+        refused = 0
+        for _ in range(MAX_TRIES + int(STOP_SECONDS / TRY_SECONDS)):
             result = self.launchctl.run("bootstrap", self.domain, str(self.path))
-            if result.status == 0:
+            if result.status not in (0, ALREADY_LOADED, *IN_PROGRESS):
+                break
+            state = self._state()
+            if result.status == 0 or (state and state not in LEAVING):
+                self._kick()
                 return
-            if result.status == ALREADY_LOADED and self._loaded():
-                return
-            if result.status not in IN_PROGRESS:
+            refused += result.status == ALREADY_LOADED and not state
+            if refused > REFUSED_TRIES:
                 break
             self.pause(TRY_SECONDS)
         self._require_session(result)
         raise OperationError(f"launchctl bootstrap {self.domain} {self.path}: {_said(result)}")
+
+    def _kick(self) -> None:
+        result = self.launchctl.run("kickstart", self.target)
+        if result.status not in (0, RUNS_ALREADY) and not self.status().running:
+            raise OperationError(f"launchctl kickstart {self.target}: {_said(result)}")
+
+    def _state(self) -> str:
+        """What launchd says of it; empty: it is not loaded."""
+        result = self.launchctl.run("print", self.target)
+        if result.status:
+            return ""
+        found: dict[str, str] = dict(STATUS_LINE.findall(result.text))
+        return found.get("state", "unknown")
 
     def _bootout(self) -> bool:
         """Unload it and wait until it is gone. Whether it was loaded."""
@@ -373,13 +407,10 @@ class LaunchdService:
         if result.status and result.status not in IN_PROGRESS:
             raise OperationError(f"launchctl bootout {self.target}: {_said(result)}")
         for _ in range(MAX_TRIES + int(STOP_SECONDS / TRY_SECONDS)):
-            if not self._loaded():
+            if not self._state():
                 return True
             self.pause(TRY_SECONDS)
         raise OperationError(f"launchctl bootout {self.target}: it has not ended")
-
-    def _loaded(self) -> bool:
-        return self.launchctl.run("print", self.target).status == 0
 
     def _is_absent(self, result: Result) -> bool:
         """It is not loaded, or there is no session of that person's that could have loaded it."""

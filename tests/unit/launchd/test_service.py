@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import plistlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,128 +17,7 @@ from elasticd.launchd.service import (
     present,
 )
 from elasticd.supervision.service import Result, invoking_user
-
-
-@dataclass
-class FakeLaunchctl:
-    """launchctl of macOS 14 and its launchd, for one service: statuses, messages, slow unloading.
-
-    Attributes:
-        unload_calls: how many calls a ``bootout`` goes on in the background.
-        domain: where the service is to be; ``gui/501`` is there while 501 is logged in.
-    """
-
-    unload_calls: int = 0
-    domain: str = "system"
-    logged_in: bool = True
-    calls: list[tuple[str, ...]] = field(default_factory=list)
-    enabled: bool = True
-    loaded: Path | None = None
-    pid: int = 0
-    exit_code: str = "(never exited)"
-    leaving: int = 0
-
-    @property
-    def target(self) -> str:
-        return f"{self.domain}/{LABEL}"
-
-    @property
-    def described(self) -> str:
-        kind, _, uid = self.domain.partition("/")
-        return f"for user {kind}: {uid}" if uid else f"for {kind}"
-
-    def log_out(self) -> None:
-        """The domain ends, and what is in it."""
-        self.logged_in, self.loaded, self.pid = False, None, 0
-
-    def run(self, *arguments: str) -> Result:
-        self.calls.append(arguments)
-        if self.leaving:
-            self.leaving -= 1
-            if not self.leaving:
-                self.loaded = None
-        verb, *rest = arguments
-        verbs: dict[str, Callable[..., Result]] = {
-            "enable": self._enable,
-            "bootstrap": self._bootstrap,
-            "bootout": self._bootout,
-            "kickstart": self._kickstart,
-            "print": self._print,
-        }
-        return verbs[verb](*rest)
-
-    def _enable(self, target: str) -> Result:
-        assert target == self.target
-        self.enabled = True
-        return Result(0, "")
-
-    def _bootstrap(self, domain: str, path: str) -> Result:
-        assert domain == self.domain
-        if not self.logged_in:
-            return Result(125, "Bootstrap failed: 125: Domain does not support specified action")
-        if self.leaving:
-            return Result(37, "Bootstrap failed: 37: Operation already in progress")
-        failed = Result(5, "Bootstrap failed: 5: Input/output error")
-        if self.loaded is not None or not self.enabled or not _acceptable(Path(path)):
-            return failed
-        self.loaded = Path(path)
-        if plistlib.loads(self.loaded.read_bytes())["RunAtLoad"]:
-            self.pid = 4100
-        return Result(0, "")
-
-    def _bootout(self, target: str) -> Result:
-        assert target == self.target
-        if not self.logged_in:
-            return self._no_domain()
-        if self.loaded is None:
-            return Result(3, "Boot-out failed: 3: No such process")
-        self.pid = 0
-        if self.unload_calls:
-            self.leaving = self.unload_calls
-            return Result(36, "Boot-out failed: 36: Operation now in progress")
-        self.loaded = None
-        return Result(0, "")
-
-    def _no_domain(self) -> Result:
-        return Result(112, f"Bad request.\nCould not find domain {self.described}")
-
-    def _no_service(self) -> Result:
-        said = f'Could not find service "{LABEL}" in domain {self.described}'
-        return Result(113, f"Bad request.\n{said}")
-
-    def _kickstart(self, *arguments: str) -> Result:
-        assert arguments[-1] == self.target
-        if not self.logged_in:
-            return self._no_domain()
-        if self.loaded is None:
-            return self._no_service()
-        if "-k" in arguments:
-            self.pid += 1
-        self.pid = self.pid or 4100
-        return Result(0, "")
-
-    def _print(self, target: str) -> Result:
-        assert target == self.target
-        if not self.logged_in:
-            return self._no_domain()
-        if self.loaded is None:
-            return self._no_service()
-        lines = [
-            f"{self.target} = {{",
-            f"\tpath = {self.loaded}",
-            f"\tstate = {'running' if self.pid else 'not running'}",
-            "\tevent triggers = {",
-            "\t\tstate = 7",
-            "\t}",
-            *([f"\tpid = {self.pid}"] if self.pid else []),
-            f"\tlast exit code = {self.exit_code}",
-            "}",
-        ]
-        return Result(0, "\n".join(lines))
-
-
-def _acceptable(path: Path) -> bool:
-    return path.exists() and path.suffix == ".plist" and path.stat().st_mode & 0o022 == 0
+from tests.unit.launchd.fake_launchctl import FakeLaunchctl
 
 
 def mode_only(path: Path) -> None:
@@ -182,11 +60,59 @@ def test_a_whole_life(service: LaunchdService, launchctl: FakeLaunchctl) -> None
     assert service.status().text == "installed, not loaded"
     assert service.stop() == "the service was not running"
     assert service.start() == "the service is started"
-    assert service.restart() == "the service is restarted" and service.status().pid == 4101
-    assert service.start() == "the service is started" and service.status().pid == 4101
+    assert service.restart() == "the service is restarted" and service.status().pid == 4102
+    assert service.start() == "the service is started" and service.status().pid == 4102
     assert "removed" in service.uninstall()
     assert not service.path.exists() and launchctl.loaded is None
     assert "nothing to do" in service.uninstall()
+
+
+@pytest.mark.parametrize("again", ["install", "start", "put back"])
+def test_a_service_that_launchd_does_not_start_at_load_is_started(
+    service: LaunchdService, launchctl: FakeLaunchctl, again: str
+) -> None:
+    launchctl.speculative = True
+    service.install()
+    assert service.status().running
+    service.stop()
+    if again == "put back":
+        service.put_back(service.plist.data())
+    elif again == "start":
+        service.start()
+    else:
+        service.install()
+    assert service.status().running
+
+
+@pytest.mark.parametrize("says", [5, 37])
+def test_a_start_waits_for_the_end_of_a_service_that_is_still_listed(
+    service: LaunchdService, launchctl: FakeLaunchctl, says: int
+) -> None:
+    service.install()
+    launchctl.unload_calls, launchctl.leaving_says, launchctl.afterwards = 12, says, 5
+    launchctl.run("bootout", service.target)
+    assert service.start() == "the service is started"
+    assert service.status().running and not launchctl.leaving
+
+
+@pytest.mark.parametrize("says", [5, 37])
+def test_a_service_that_is_loaded_already_is_left_as_it_is(
+    service: LaunchdService, launchctl: FakeLaunchctl, says: int
+) -> None:
+    service.install()
+    launchctl.loaded_says = says
+    pid = launchctl.pid
+    assert service.start() == "the service is started" and launchctl.pid == pid
+
+
+@pytest.mark.parametrize("calls", [0, 3, 10_000])
+def test_a_restart_lets_the_daemon_end_and_kills_one_that_does_not(
+    service: LaunchdService, launchctl: FakeLaunchctl, calls: int
+) -> None:
+    service.install()
+    before, launchctl.stubborn = launchctl.pid, calls
+    assert service.restart() == "the service is restarted"
+    assert launchctl.pid not in (0, before) and launchctl.killed == (calls == 10_000)
 
 
 def test_an_installed_service_is_replaced(
