@@ -5,8 +5,11 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import math
 import os
 import socket
+import stat
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +29,11 @@ MAX_QUEUED_BYTES = 2 * MAX_FRAME_BYTES
 MAX_LAST_READS = 1024
 MAX_HELD_FDS = 2 * BATCH_FDS
 """What a child may have sent and no frame has claimed yet: children send few."""
+HOLDS_SOCKETS = sys.platform == "darwin"
+"""macOS takes a socket that is on its way, and that nobody has open, for garbage as soon as any
+other is closed, and shuts it down (XNU, ``unp_gc``): a copy stays open until it has been taken."""
+SETTLED_SECONDS = 1.0
+"""What the other end says so long after it was sent a socket it has said with that one open."""
 HELLO_BYTES = 64 * 1024
 """The longest first frame."""
 
@@ -65,6 +73,7 @@ class Channel:
         connection: socket.socket,
         on_message: Callable[[Message, list[int]], None],
         on_closed: Callable[[str | None], None],
+        holds_sockets: bool = HOLDS_SOCKETS,
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
@@ -73,6 +82,9 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(HELLO_BYTES)
         self._fds: deque[int] = deque()
+        self._holds_sockets = holds_sockets
+        self._sent: deque[tuple[float, int]] = deque()
+        """Sockets that the other end may not have taken yet, each with when it was sent."""
         self._queue: deque[tuple[memoryview, list[int]]] = deque()
         self._queued_bytes = 0
         self._writing = False
@@ -131,7 +143,10 @@ class Channel:
             sent = send_batch(self._socket, data[:1], batch)
             del fds[:BATCH_FDS]
             for fd in batch:
-                os.close(fd)
+                if self._holds_sockets and stat.S_ISSOCK(os.fstat(fd).st_mode):
+                    self._sent.append((self._loop.time(), fd))
+                else:
+                    os.close(fd)
         else:
             sent = self._socket.send(data)
         self._queued_bytes -= sent
@@ -139,6 +154,11 @@ class Channel:
             self._queue[0] = (data[sent:], fds)
         else:
             self._queue.popleft()
+
+    def _let_go(self, until: float) -> None:
+        """Of sockets that were sent by then."""
+        while self._sent and self._sent[0][0] <= until:
+            os.close(self._sent.popleft()[1])
 
     def _drop_queue(self) -> None:
         for _, fds in self._queue:
@@ -158,6 +178,7 @@ class Channel:
         try:
             data = self._receive()
             if data:
+                self._let_go(self._loop.time() - SETTLED_SECONDS)
                 for message in self._decoder.feed(data):
                     if self.closed:
                         return False
@@ -204,6 +225,7 @@ class Channel:
         if self._writing:
             self._loop.remove_writer(self._socket.fileno())
         self._drop_queue()
+        self._let_go(math.inf)
         self._socket.close()
         while self._fds:
             os.close(self._fds.popleft())

@@ -28,7 +28,8 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
 from elasticd.supervision.service import invoking_user
-from tests.unit.launchd.test_service import FakeLaunchctl, mode_only, taken
+from tests.unit.launchd.fake_launchctl import FakeLaunchctl
+from tests.unit.launchd.test_service import mode_only, taken
 
 Ctl = Callable[..., tuple[int, str, str]]
 

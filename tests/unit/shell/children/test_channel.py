@@ -7,9 +7,10 @@ import errno
 import os
 import socket
 
+import psutil
 import pytest
 
-from elasticd.ipc.frames import BATCH_FDS
+from elasticd.ipc.frames import BATCH_FDS, encode
 from elasticd.shell.children import channel as module
 from elasticd.shell.children.channel import Channel
 
@@ -42,3 +43,48 @@ def test_behind_half_a_frame_the_other_end_meets_the_end(monkeypatch: pytest.Mon
 
     assert len(asyncio.run(asyncio.wait_for(main(), 30.0))) == 1
     assert sent == [BATCH_FDS]
+
+
+def is_open(end: socket.socket) -> bool:
+    """Whether somebody has the other end of a pair."""
+    try:
+        return bool(end.recv(1, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+
+
+@pytest.mark.parametrize("how", ["said", "closed"])
+def test_a_socket_that_was_sent_stays_open_until_it_has_been_taken(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """As on macOS, where one that nobody has open may be shut down on its way."""
+    said = asyncio.Event()
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        mine, given = socket.socketpair()
+        folder = os.open("/", os.O_RDONLY)
+        with ours, theirs, mine:
+            channel = Channel(ours, lambda *_: said.set(), lambda _: None, holds_sockets=True)
+            with given:
+                channel.send({"kind": "world"}, [folder, given.fileno()])
+            os.close(folder)
+            _, (other, taken), _, _ = socket.recv_fds(theirs, 1 << 16, 2)
+            os.close(other)
+            os.close(taken)
+            assert is_open(mine), "the other end has it no more, and we have"
+            theirs.send(encode({"kind": "alive"}))
+            await said.wait()
+            assert is_open(mine), "that may have been said before"
+            if how == "said":
+                monkeypatch.setattr(module, "SETTLED_SECONDS", 0.0)
+                said.clear()
+                theirs.send(encode({"kind": "alive"}))
+                await said.wait()
+                assert not is_open(mine)
+            channel.close()
+            assert not is_open(mine)
+
+    before = psutil.Process().num_fds()
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+    assert psutil.Process().num_fds() == before
