@@ -28,6 +28,8 @@ _SLOW_NOTICE_SECONDS = 0.5
 _RING_SECONDS = 20.0
 _LOOK_SECONDS = 0.005
 ROUNDS = 3
+_SWEEP_SECONDS = 0.2
+"""After the kernel looks for descriptors that are on their way to nobody."""
 RANK = (
     sys.executable,
     "-P",
@@ -40,8 +42,31 @@ RANK = (
 """One rank of a ring of two; the sum over both is 3."""
 
 
+def outlives_its_way(kept: bool) -> bool:
+    """Whether a socket that was passed on can be used, others having been closed meanwhile.
+    ``kept``: somebody has it open until it is taken."""
+    near, far = socket.socketpair()
+    mine, given = socket.socketpair()
+    with near, far, mine, given:
+        socket.send_fds(near, [b"x"], [given.fileno()])
+        if not kept:
+            given.close()
+        for other in socket.socketpair():
+            other.close()
+        time.sleep(_SWEEP_SECONDS)
+        _, (fd, *_), _, _ = socket.recv_fds(far, 1, 1)
+        with socket.socket(fileno=fd) as taken, contextlib.suppress(OSError):
+            mine.send(b"y")
+            taken.settimeout(_SWEEP_SECONDS)
+            return taken.recv(1) == b"y"
+    return False
+
+
 def descriptors(
-    folder: Path, create: Callable[[], int] = create_memory, times: int = PASSES
+    folder: Path,
+    create: Callable[[], int] = create_memory,
+    times: int = PASSES,
+    outlives: Callable[[bool], bool] = outlives_its_way,
 ) -> ProbeFinding:
     """Shared memory by a descriptor through a socket, as trainers and reducers have theirs."""
     cure = "Send this result: without shared memory no rank can be on this machine"
@@ -59,7 +84,10 @@ def descriptors(
     if left > 0:
         return failed(f"{left} descriptors are left open after {times} passes", cure)
     each = (time.monotonic() - begun) / times
-    return passed(f"{times:,} passes, {each * 1e6:.0f} µs each")
+    if not outlives(True):
+        return failed("a socket that was passed on, and kept until it was taken, is dead", cure)
+    alone = "arrives, too" if outlives(False) else "is shut down, as is expected"
+    return passed(f"{times:,} passes, {each * 1e6:.0f} µs each; a socket nobody keeps {alone}")
 
 
 def _passed_on(

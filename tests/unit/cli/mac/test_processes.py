@@ -19,6 +19,17 @@ pytestmark = pytest.mark.process
 def test_shared_memory_passes_through_a_socket(tmp_path: Path) -> None:
     found = processes.descriptors(tmp_path, times=20)
     assert found.verdict == "pass" and found.value.startswith("20 passes")
+    assert found.value.endswith("; a socket nobody keeps arrives, too")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_socket_that_is_shut_down_on_its_way_is_told(tmp_path: Path, kept: bool) -> None:
+    found = processes.descriptors(tmp_path, times=2, outlives=lambda kept_: kept and kept_)
+    if kept:
+        assert found.verdict == "pass" and found.value.endswith("is shut down, as is expected")
+    else:
+        assert found.verdict == "fail" and "and kept until it was taken" in found.value
+        assert found.cure
 
 
 def test_memory_that_is_not_there_is_told_with_the_pass(tmp_path: Path) -> None:
