@@ -16,6 +16,7 @@ from elasticd.counting import counted
 from elasticd.errors import UsageError
 from elasticd.recovery.fitting import MemoryFit, MemoryHold, MemoryPoint
 from elasticd.settings.distributed import DistributedConfig
+from elasticd.train.steps import relief
 
 _MOMENTS = {"sgd": 0, "momentum": 1, "lion": 1, "adam": 2, "adamw": 2}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
@@ -204,7 +205,7 @@ def _measured(step: Callable[[int], Any], samples: int) -> MemoryPoint:
 
 def node_limit(memory_bytes: int | None) -> tuple[int, str]:
     """What a node is to use, and how that is known."""
-    told = int(mx.device_info().get("max_recommended_working_set_size", 0))
+    told = relief.gpu_info("max_recommended_working_set_size")
     if memory_bytes is None and mx.metal.is_available() and told:
         most, said = told, f"this Mac's GPU may use {_gib(told)}, as Metal says"
     else:

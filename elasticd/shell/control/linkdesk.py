@@ -92,7 +92,7 @@ class LinkDesk:
         except TimeoutError:
             return LinkSeen(me, peer, host, error=f"nobody answers within {CONNECT_SECONDS:g} s")
         except OSError as error:
-            walled = Wall().met(f"{host}:{port}", monotonic_seconds() - began)
+            walled = Wall().is_own(f"{host}:{port}", monotonic_seconds() - began)
             return LinkSeen(me, peer, host, error=str(error), walled=CURE if walled else "")
         except (ElasticdError, ValueError, LookupError, TypeError) as error:
             return LinkSeen(me, peer, error=f"{peer} opens no port at {host}: {error}")

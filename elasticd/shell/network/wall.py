@@ -4,6 +4,10 @@ macOS answers "no route to host" within milliseconds where a program lacks the p
 local network (Apple's TN3179), and where a firewall refuses. For a peer of another network a router
 may say that. For one of an own network nobody else can: a peer that is off would not answer for
 seconds. So the fault is here, and no peer is to blame.
+
+But for once: when nobody has answered for a while who has that address, the next packet is
+refused at once, and those behind it with "host is down" (XNU, ``bsd/netinet/in_arp.c``). So it
+takes several refusals in a row.
 """
 
 from __future__ import annotations
@@ -17,9 +21,12 @@ from dataclasses import dataclass, field
 import psutil
 
 from elasticd.settings.config import split_address
+from elasticd.shell.clock import monotonic_seconds
 
 AT_ONCE_SECONDS = 0.1
 """Nobody who is asked over a cable, and is off, is given up so soon."""
+REFUSALS, LASTING_SECONDS = 3, 10.0
+"""So many in a row, the last so long after the first, are no accident."""
 LET_OUT = (
     "allow elasticd in System Settings > Privacy & Security > Local Network, or run it as a service"
     " ('sudo elasticctl service install'), which needs no permission; or see to its firewall"
@@ -43,23 +50,35 @@ class Wall:
 
     system: str = sys.platform
     networks: Callable[[], Iterable[ipaddress.IPv4Network]] = own_networks
-    _at: set[str] = field(default_factory=set)
+    now: Callable[[], float] = monotonic_seconds
+    _at: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+    """How often in a row, and when first and last."""
 
     def met(self, address: str, seconds: float) -> bool:
         """There was no route to ``address`` after so long. Whether that is this machine's doing."""
-        if self.system != "darwin" or seconds > AT_ONCE_SECONDS or not self._is_near(address):
-            self._at.discard(address)
+        if not self.is_own(address, seconds):
+            self.passed(address)
             return False
-        self._at.add(address)
-        return True
+        times, first, _ = self._at.get(address, (0, self.now(), 0.0))
+        self._at[address] = times + 1, first, self.now()
+        return self._stands(address)
+
+    def is_own(self, address: str, seconds: float) -> bool:
+        """Whether it looks like this machine's doing, this time."""
+        at_once = self.system == "darwin" and seconds <= AT_ONCE_SECONDS
+        return at_once and self._is_near(address)
 
     def passed(self, address: str) -> None:
         """Somebody was reached there, or failed in another way."""
-        self._at.discard(address)
+        self._at.pop(address, None)
 
     def told(self) -> Sequence[str]:
         """What people are told: the addresses, and then the cure."""
-        return [f"{address}: {CURE}" for address in sorted(self._at)]
+        return [f"{address}: {CURE}" for address in sorted(self._at) if self._stands(address)]
+
+    def _stands(self, address: str) -> bool:
+        times, first, last = self._at[address]
+        return times >= REFUSALS and last - first >= LASTING_SECONDS
 
     def _is_near(self, address: str) -> bool:
         try:

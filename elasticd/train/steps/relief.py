@@ -155,8 +155,13 @@ def trim() -> None:
     mx.clear_cache()
 
 
+def gpu_info(key: str) -> int:
+    """What Metal says of the GPU, also to a script that computes on the CPU; 0: there is none."""
+    return int(mx.device_info(mx.gpu).get(key, 0))
+
+
 def _working_set() -> int:
-    return int(mx.device_info().get("max_recommended_working_set_size", 0))
+    return gpu_info("max_recommended_working_set_size")
 
 
 def room_bytes() -> int:
@@ -178,6 +183,5 @@ def allocate(size_bytes: int) -> None:
         RuntimeError: MLX says that there is no such memory. Its CPU allocator doesn't; it crashes.
     """
     if mx.metal.is_available():
-        most = mx.device_info().get("max_buffer_length", 0)
-        size_bytes = max(size_bytes, int(most) + (1 << 20))
+        size_bytes = max(size_bytes, gpu_info("max_buffer_length") + (1 << 20))
     mx.eval(mx.zeros((size_bytes,), mx.uint8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -24,7 +25,7 @@ from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
-from elasticd.shell.network.wall import Wall
+from elasticd.shell.network.wall import LASTING_SECONDS, REFUSALS, Wall
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FOLDERS
@@ -380,8 +381,10 @@ def test_another_account_is_told_whom_to_be(home: Path) -> None:
 
 def test_what_a_daemon_says_of_a_mac_that_lets_nothing_out(home: Path) -> None:
     assert walled(home, {}) == walled(home, {"walled": []}) == []
-    wall = Wall("darwin", lambda: [IPv4Network("10.0.0.0/24")])
-    wall.met("10.0.0.2:7070", 0.001)
+    clock = itertools.count(0.0, LASTING_SECONDS)
+    wall = Wall("darwin", lambda: [IPv4Network("10.0.0.0/24")], lambda: next(clock))
+    for _ in range(REFUSALS):
+        wall.met("10.0.0.2:7070", 0.001)
     (found,) = walled(home, {"walled": list(wall.told())})
     assert found.wrong and found.cause.startswith("its daemon finds no route to 10.0.0.2:7070: ")
     assert found.cause.endswith("though it is in its own network")

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine
+import itertools
+from collections.abc import Callable, Coroutine, Iterable
 from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 
 from elasticd.shell.network import transfer
-from elasticd.shell.network.wall import CURE, Wall, own_networks
+from elasticd.shell.network.wall import CURE, LASTING_SECONDS, REFUSALS, Wall, own_networks
 from tests.unit.shell.network.daemons import Daemon, running, until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 NEAR = "10.0.0.2:7070"
 
 
-def wall(system: str = "darwin") -> Wall:
-    return Wall(system, lambda: [IPv4Network("10.0.0.0/24")])
+def wall(
+    system: str = "darwin",
+    step: float = LASTING_SECONDS,
+    networks: Callable[[], Iterable[IPv4Network]] = lambda: [IPv4Network("10.0.0.0/24")],
+) -> Wall:
+    """``step``: what a clock shows more each time somebody looks at it."""
+    clock = itertools.count(0.0, step)
+    return Wall(system, networks, lambda: next(clock))
 
 
 @pytest.mark.parametrize(
@@ -34,18 +41,28 @@ def wall(system: str = "darwin") -> Wall:
 )
 def test_what_is_its_own_doing(system: str, address: str, seconds: float, is_here: bool) -> None:
     found = wall(system)
-    assert found.met(address, seconds) == is_here
+    told = [found.met(address, seconds) for _ in range(REFUSALS)]
+    assert told == [False] * (REFUSALS - 1) + [is_here]
     assert found.told() == ([f"{address}: {CURE}"] if is_here else [])
 
 
 def test_it_is_over_when_somebody_answers_or_fails_otherwise() -> None:
     found = wall()
-    found.met(NEAR, 0.0)
-    found.passed(NEAR)
-    assert found.told() == []
-    found.met(NEAR, 0.0)
-    found.met(NEAR, 5.0)
-    assert found.told() == []
+    for over in (lambda: found.passed(NEAR), lambda: found.met(NEAR, 5.0)):
+        assert [found.met(NEAR, 0.0) for _ in range(REFUSALS)][-1]
+        over()
+        assert found.told() == [] and not found.met(NEAR, 0.0)
+        found.passed(NEAR)
+
+
+def test_a_peer_that_is_off_is_refused_now_and_then_and_that_is_nobodys_doing() -> None:
+    """The first packet behind a question that nobody answered; then its host is down."""
+    found = wall()
+    for _ in range(20):
+        assert not found.met(NEAR, 0.0) and not found.told()
+        found.passed(NEAR)
+    quick = wall(step=0.01)
+    assert not any(quick.met(NEAR, 0.0) for _ in range(20)) and not quick.told()
 
 
 def test_this_machines_networks() -> None:
@@ -67,7 +84,7 @@ def test_a_daemon_that_is_walled_in_says_so_until_it_is_not(
     async def main() -> None:
         b = Daemon("b")
         a = Daemon("a", b.address)
-        a.peers._gate.wall = Wall("darwin", own_networks)
+        a.peers._gate.wall = wall(networks=own_networks)
         async with running(a, b):
             await until(a.peers.walled)
             assert a.peers.walled() == [f"{b.address}: {CURE}"]
