@@ -1,7 +1,8 @@
 """Folders that macOS keeps from services: what lies there a daemon can't read.
 
 A process outside of a terminal or an app gets EPERM in Documents, Desktop and Downloads of a
-person's home, as nobody is there to be asked. launchd would start the daemon again for ever. Pure.
+person's home, and on removable disks, as nobody is there to be asked. launchd would start the
+daemon again for ever. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from pathlib import Path
 
 from elasticd.errors import UsageError
 
-PROTECTED = ("Documents", "Desktop", "Downloads")
+PROTECTED = ("Documents", "Desktop", "Downloads", "Library/Mobile Documents")
+"""Of a person's home; the last is iCloud Drive."""
+VOLUMES = Path("/Volumes")
+"""Where other disks are. Before a program reads removable ones, or a network's, macOS asks."""
 
 
 def require_open(user_home: Path, places: Iterable[tuple[str, Path]]) -> None:
@@ -28,3 +32,16 @@ def require_open(user_home: Path, places: Iterable[tuple[str, Path]]) -> None:
                         f"{what} {path} lies in {name}, where macOS lets no service read:"
                         f" move it, to {user_home / 'elasticd'} say"
                     )
+
+
+def doubts(places: Iterable[tuple[str, Path]], program: str) -> str:
+    """What to say of places where a service may not be let in; empty: there are none. ``program``:
+    which one macOS would have to let in."""
+    found = [f"{what} {path}" for what, path in places if path.resolve().is_relative_to(VOLUMES)]
+    if not found:
+        return ""
+    return (
+        f"\n{' and '.join(found)}: macOS may let no service read on that disk. If the daemon"
+        " doesn't start, add this program in System Settings > Privacy & Security > Full Disk"
+        f" Access:\n{program}"
+    )

@@ -34,7 +34,8 @@ from xml.parsers.expat import ExpatError
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, lasting
-from elasticd.launchd.protected import require_open
+from elasticd.launchd.protected import doubts, require_open
+from elasticd.supervision.program import own_program
 from elasticd.supervision.service import (
     NOTHING_TO_DO,
     Result,
@@ -256,6 +257,7 @@ class LaunchdService:
             if rival.exists():
                 raise UsageError(ONE_OF_BOTH.format(rival, cure))
         limits = "" if self.agent is None else "\n" + AGENT_LIMITS.format(user=self.agent.user)
+        limits += doubts(self._places(), own_program())
         if dry_run:
             text = self.plist.data().decode()
             whose = "root:wheel" if self.agent is None else self.agent.user
@@ -393,11 +395,7 @@ class LaunchdService:
 
     def _state(self) -> str:
         """What launchd says of it; empty: it is not loaded."""
-        result = self.launchctl.run("print", self.target)
-        if result.status:
-            return ""
-        found: dict[str, str] = dict(STATUS_LINE.findall(result.text))
-        return found.get("state", "unknown")
+        return _state_of(self.launchctl.run("print", self.target))
 
     def _bootout(self) -> bool:
         """Unload it and wait until it is gone. Whether it was loaded."""
@@ -452,6 +450,11 @@ def present(daemon: LaunchdService, agent: LaunchdService) -> LaunchdService:
 
 def _said(result: Result) -> str:
     return f"{result.text} (status {result.status})" if result.text else f"status {result.status}"
+
+
+def _state_of(printed: Result) -> str:
+    found: dict[str, str] = dict(STATUS_LINE.findall(printed.text))
+    return "" if printed.status else found.get("state", "unknown")
 
 
 def _would_run(calls: Sequence[Sequence[str]]) -> str:

@@ -30,6 +30,7 @@ from elasticd.preflight.power import (
 from elasticd.settings.places import default_home
 from elasticd.shell.assembly.chip import chip
 from elasticd.shell.children.awake import Awake
+from elasticd.supervision.program import own_program
 from elasticd.supervision.service import Result, invoking_user, run_command
 
 LEAST_MACOS = 14
@@ -180,7 +181,7 @@ def firewall(folder: Path, ask: Tool = tool, here: str = sys.platform) -> ProbeF
         return warned(said, "See System Settings > Network > Firewall whether it is on")
     if firewall_is_off(said):
         return passed(said)
-    return warned(said, let_in(sys.executable))
+    return warned(said, let_in(own_program()))
 
 
 def own_plist() -> DaemonPlist:

@@ -20,6 +20,7 @@ from elasticd.shell.children.room import pressure
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.speeddesk import FRESH_SECONDS, kept_speed
 from elasticd.shell.network.interfaces import with_masks
+from elasticd.supervision.program import own_program
 from elasticd.supervision.service import run_command
 
 _TOOL_SECONDS = 5.0
@@ -83,7 +84,7 @@ class OwnFacts:
             power=dict(settings_of(self.ask(PMSET))) if mac else {},
             firewall=firewall.partition("\n")[0],
             thermal=heat_of(self.ask(THERMAL)) if mac else "",
-            program=sys.executable,
+            program=own_program(),
             walled=walled,
             addresses=with_masks(hosts),
             gflops=self._speed(),

@@ -8,6 +8,7 @@ import pytest
 
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import LABEL, DaemonPlist
+from elasticd.launchd.protected import doubts
 from elasticd.launchd.service import (
     HOMEBREW,
     Agent,
@@ -152,7 +153,9 @@ def test_what_was_installed_before_is_put_back(
     assert service.installed() is None and launchctl.loaded is None
 
 
-@pytest.mark.parametrize("folder", ["Documents", "Desktop", "Downloads/deeper"])
+@pytest.mark.parametrize(
+    "folder", ["Documents", "Desktop", "Downloads/deeper", "Library/Mobile Documents/x"]
+)
 def test_where_macos_lets_no_service_read_none_is_installed(
     service: LaunchdService, launchctl: FakeLaunchctl, tmp_path: Path, folder: str
 ) -> None:
@@ -171,6 +174,14 @@ def test_where_macos_lets_no_service_read_none_is_installed(
     assert launchctl.calls == [] and service.installed() is None
     beside = tmp_path / "Documents of mine"
     replace(service, plist=replace(service.plist, home=beside)).install()
+
+
+def test_a_disk_that_macos_may_keep_from_services_is_named() -> None:
+    inside, outside = Path("/Volumes/Fast SSD/home"), Path("/opt/python")
+    said = doubts([("the home", inside), ("the interpreter", outside)], "/x/Python.app")
+    assert "the home /Volumes/Fast SSD/home: macOS may" in said and "/opt" not in said
+    assert "Full Disk Access" in said and said.endswith("/x/Python.app")
+    assert doubts([("the home", outside)], "/x/Python.app") == ""
 
 
 def test_unloading_that_takes_its_time_is_waited_for(
