@@ -85,12 +85,15 @@ class Stage:
     @property
     def idle(self) -> str:
         """A node that has no rank of the job."""
-        return next(each for each in reversed(self.together()) if each not in self.busy.split(","))
+        return self.sides.partition("|")[2]
 
     @property
-    def busy(self) -> str:
-        """The two nodes that have one, and a comma."""
-        return ",".join(rank["node"] for rank in self.whole()["ranks"])
+    def sides(self) -> str:
+        """The two nodes that have one, and one that has none, as they are at one time."""
+        living = self.together()
+        busy = [rank["node"] for rank in self.whole()["ranks"]]
+        idle = next(each for each in reversed(living) if each not in busy)
+        return f"{','.join(busy)}|{idle}"
 
     @property
     def dead(self) -> str:

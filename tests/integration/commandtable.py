@@ -132,7 +132,7 @@ USES = (
     ),
     CommandUse(
         "chaos partition",
-        "'{s.busy}|{s.idle}' --how close --seconds 0.1",
+        "'{s.sides}' --how close --seconds 0.1",
         "node-0 --how close",
         first=Stage.together,
     ),
