@@ -193,7 +193,7 @@ def _time(course: Chronicle | None, *, plain: bool) -> Iterable[Block]:
         f" {lasting(spent.paused)}."
     )
     yield Sheet(("went to", "seconds", "share"), tuple(_rows_of(spent)))
-    yield Note("Time in which no daemon ran is in no event, and counts here as what it was before.")
+    yield Note("Nobody records time in which no daemon runs: it counts as what it was before.")
 
 
 def _rows_of(spent: Goodput) -> Iterable[tuple[Cell, ...]]:
