@@ -109,6 +109,30 @@ def test_a_job_trains_on_without_most_of_its_daemons_and_is_not_called_parked(se
         assert seconds < 3.0, line
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("away", [28.0, 80.0])
+def test_a_job_of_slow_steps_is_called_parked_once_at_most(seed: int, away: float) -> None:
+    """Its ranks give up after a while without a daemon; until then they have trained."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def strike() -> None:
+            for name in ("n0", "n1"):
+                cluster.hosts[NodeId(name)].restart_daemon(away)
+
+        cluster.when(lambda: newest(cluster) >= 5, strike)
+
+    shape = JobShape(steps=14, world_min=2, grains=6)
+    setup = Setup(seed=seed, jobs=(shape,), grain_seconds=(3.0, 3.0))
+    result = passes(simulate(setup, script=script))
+    assert sum("event job_parked" in line for line in result.transcript) <= 1 + (away > 30)
+    took = [
+        float(line.partition(" took ")[2].partition(" s ")[0])
+        for line in result.transcript
+        if "event recovery_finished" in line
+    ]
+    assert sum(took) < away - 10, took
+
+
 def test_finds_a_daemon_that_forgets_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Node.__init__
 

@@ -107,7 +107,7 @@ class Stage:
     def _enter(self, move: Move) -> None:
         """Go over to another phase."""
         office, before, now = self.office, self.phase, self.office.ctx.now
-        if isinstance(before, Waiting) and before.trains_on:
+        if isinstance(before, Waiting) and before.trained:
             office.account.trained(office.course.moved_at)
         match move:
             case Oriented():

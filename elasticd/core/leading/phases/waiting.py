@@ -12,6 +12,9 @@ from elasticd.core.leading.roster import HOLDING
 from elasticd.counting import counted
 from elasticd.types import NodeId
 
+_PATIENT = 3.0
+"""So many times as long as it did before a world that trains on may keep quiet."""
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -20,15 +23,23 @@ class Waiting:
     why: str
     begun: int = field(init=False)
     """The last step that was committed when the wait began."""
+    moved_at: float = field(init=False)
+    longest: float = field(default=0.0, init=False)
+    """Between two signs of life of the last world, in this wait."""
 
     def __post_init__(self) -> None:
-        self.begun = self.office.course.committed
+        self.begun, self.moved_at = self.office.course.committed, self.since
+
+    @property
+    def trained(self) -> bool:
+        """Whether the last world has made steps all the same: daemons are away, and their ranks are
+        not. What had been cut, or was on its way, may still be told; more than that is news."""
+        return self.office.course.committed > self.begun + 1
 
     @property
     def trains_on(self) -> bool:
-        """Whether the last world makes steps all the same: daemons are away, and their ranks are
-        not. What had been cut, or was on its way, may still be told; more than that is news."""
-        return self.office.course.committed > self.begun + 1 and self.office.ctx.now < self._stops
+        """Whether it still does."""
+        return self.trained and self.may_train_on
 
     @property
     def may_train_on(self) -> bool:
@@ -38,7 +49,8 @@ class Waiting:
     @property
     def _stops(self) -> float:
         """When it trains no more, if nothing moves until then."""
-        return max(self.since, self.office.course.moved_at) + self.office.reduce_seconds()
+        quiet = max(self.office.reduce_seconds(), _PATIENT * self.longest)
+        return max(self.since, self.office.course.moved_at) + quiet
 
     def go_on(self) -> ToFreezing | Outcome | Rest | None:
         """Ask the members what they hold once a world can be made of them."""
@@ -118,7 +130,10 @@ class Waiting:
         """Nothing was asked."""
 
     def tick(self) -> None:
-        """Time changes nothing but how long we wait."""
+        """See how often the last world moves."""
+        if (moved := self.office.course.moved_at) > self.moved_at:
+            self.longest = max(self.longest, moved - self.moved_at)
+            self.moved_at = moved
 
     def deadlines(self) -> list[float]:
         return [*patience_deadlines(self.office, self.since), self._stops]
