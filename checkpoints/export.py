@@ -167,13 +167,14 @@ def export(
     shard_bytes: int | None = None,
     progress: Progress = lambda count: None,
     disk: Disk = LOCAL_DISK,
+    overwrite: bool = True,
 ) -> Exported:
     """Write the model's parameters, named as in ``model.parameters()``, to ``out``.
 
     ``out`` is a file, or a folder that gets ``model.safetensors``. With ``shard_bytes`` it is a
     new folder with files of at most about so many bytes and ``model.safetensors.index.json``.
     ``optimizer`` adds a file with its state. Each file appears whole or not at all; a new folder
-    too.
+    too. Without ``overwrite`` no file is replaced, also if it has come only now.
 
     Raises:
         StateError: the disk refuses, or a tensor isn't what was written.
@@ -184,7 +185,7 @@ def export(
     if shard_bytes is not None:
         return _export_set(source, out, shard_bytes, optimizer, progress, disk)
     files = targets(out, optimizer=optimizer)
-    places = [place_of(path, overwrite=True) for path in files]
+    places = [place_of(path, overwrite=overwrite) for path in files]
     # The model comes last: whoever waits for it finds everything.
     if optimizer:
         _write(disk, places[1], source.optimizer, _optimizer_metadata(source), progress)

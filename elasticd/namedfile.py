@@ -5,6 +5,7 @@ A renaming replaces whatever has the name. As root that would be a device of the
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -37,18 +38,27 @@ def place_of(path: Path, *, overwrite: bool) -> Path:
         return path
     if not overwrite:
         raise UsageError(f"{shown}: is there already; name another file, or say --overwrite")
+    if not path.is_symlink():
+        return path
+    if path.lstat().st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{shown}: is a link of another account; name another file")
     try:
-        return path.resolve(strict=True) if path.is_symlink() else path
+        place = path.resolve(strict=True)
     except (OSError, RuntimeError):  # the latter: links in a ring
         raise UsageError(f"{shown}: is a link that leads to no file; name another") from None
+    refuse_no_file(place)
+    return place
 
 
 def refuse_no_file(path: Path) -> None:
-    """Raises UsageError: what is there, or where a link there leads, is no file."""
+    """Raises UsageError: what is there, or where a link there leads, is no file, or nobody can
+    say."""
     try:
         mode = path.stat().st_mode
-    except OSError:
-        return
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return
+        raise UsageError(f"{one_line(str(path))}: {error.strerror}") from None
     shown = one_line(str(path))
     if stat.S_ISDIR(mode):
         raise UsageError(f"{shown}: is a folder")

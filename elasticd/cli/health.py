@@ -214,6 +214,13 @@ def _died(home: Path, *, ill: bool) -> list[HomeFinding]:
 def _silent(home: Path, process: psutil.Process, error: NoDaemonError) -> HomeFinding:
     """Of a daemon that runs, and can't be asked."""
     pid = process.pid
+    with contextlib.suppress(psutil.Error, OSError):
+        if process.uids().real != home.stat().st_uid:
+            return HomeFinding(
+                home / DAEMON_FILE,
+                f"it names a process of another account ({pid}), which is not this home's daemon",
+                f"Remove it once no daemon of this home runs: {quoted(f'rm {home / DAEMON_FILE}')}",
+            )
     how = "listens no more" if isinstance(error, NobodyListens) else "does not answer"
     kill = quoted(f"kill -9 {pid}")
     if is_local(home):

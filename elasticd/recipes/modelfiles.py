@@ -15,7 +15,10 @@ from elasticd.settings.recipe import MODEL_CONFIG, without_config
 _TOKENIZER = "tokenizer.json"
 _JSON = (MODEL_CONFIG, _TOKENIZER, "tokenizer_config.json", "special_tokens_map.json",
          "added_tokens.json", "generation_config.json", "hf_quant_config.json")  # fmt: skip
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.*", "*.tiktoken", "spiece.model")
+_VOCABULARIES = (
+    "tokenizer.json", "tokenizer.model", "vocab.*", "*.tiktoken", "spiece.model", "tekken.json",
+    "sentencepiece.bpe.model",
+)  # fmt: skip
 _LACKS = ("Missing ", "No safetensors")
 """How mlx-lm begins to say that weights aren't there."""
 
@@ -39,6 +42,8 @@ def config_of(folder: str) -> dict[str, Any]:
 
 def unloadable(folder: str, error: Exception) -> UsageError | None:
     """What to say of an ``error`` of mlx-lm's; None: no file is the cause."""
+    if isinstance(error, MemoryError):
+        return None
     said = next(_broken(Path(folder), str(error)), None)
     if said is not None:
         return _again(folder, said)

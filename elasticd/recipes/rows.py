@@ -103,10 +103,12 @@ def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any], mod
         for name in texts:
             text_of(row, name)
         for name in chats:
-            if len(messages_of(row, name)) == 1 and wanted["mask_prompt"]:
+            messages = messages_of(row, name)
+            if len(messages) == 1 and wanted["mask_prompt"]:
                 raise ValueError(
                     "nothing stands before its last message, so mask_prompt leaves no prompt"
                 )
+            row = {**row, name: messages}
         try:
             made: tuple[Sequence[int], int] = data.process(row)
         except IndexError:
@@ -154,11 +156,13 @@ def text_of(row: dict[str, Any], name: str) -> str:
 
 
 def messages_of(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The chat that a row has under a name. Raises ValueError: it is none."""
+    """The chat that a row has under a name, each content a text: parts of text are joined, as most
+    templates would write Python's words for a list. Raises ValueError: it is none."""
     value = _value_of(row, name)
     if not isinstance(value, list) or not value:
         what = "an empty list" if value == [] else _shown(value)
         raise ValueError(f"its {show(name)} must be a list of messages, not {what}")
+    found = []
     for at, message in enumerate(value, start=1):
         if not isinstance(message, dict):
             raise ValueError(f"message {at} of its {show(name)} must have a role and a content")
@@ -169,10 +173,14 @@ def messages_of(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
             )
         content = message.get("content")
         if isinstance(content, list):
-            raise ValueError(
-                f"message {at} of its {show(name)} must have a content, a text, not a list of"
-                " parts: join the texts of these"
-            )
+            texts = [part.get("text") if _is_text(part) else part for part in content]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(
+                    f"message {at} of its {show(name)} must have a content, a text or parts of"
+                    " text, and one of its parts is none"
+                )
+            content = "".join(texts)
+            message = {**message, "content": content}
         # One that calls tools may say nothing.
         more = message.keys() - {"role", "content", "name"}
         if not (isinstance(content, str) or (content is None and more)):
@@ -180,7 +188,12 @@ def messages_of(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
                 f"message {at} of its {show(name)} must have a content, a text, not"
                 f" {_shown(content)}"
             )
-    return value
+        found.append(message)
+    return found
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text"
 
 
 def _value_of(row: dict[str, Any], name: str) -> Any:

@@ -81,19 +81,19 @@ def speeds(marks: Sequence[StepMark]) -> list[tuple[float, float, float]]:
         elif mark.resumed:
             if mark.step <= newest.step:
                 newest = StepMark(mark.time, newest.step)
-        elif mark.step > newest.step and (seconds := mark.time - newest.time) >= _LEAST_SECONDS:
+        elif mark.step > newest.step and mark.time - newest.time >= _LEAST_SECONDS:
             furthest = _furthest(marks, place)
-            found.append((newest.time, mark.time, (furthest.step - newest.step) / seconds))
+            speed = (furthest.step - newest.step) / (furthest.time - newest.time)
+            found.append((newest.time, furthest.time, speed))
             newest = furthest
     return found
 
 
 def _furthest(marks: Sequence[StepMark], place: int) -> StepMark:
-    """The mark at ``place``, with the furthest step that was told with it."""
-    mark = marks[place]
-    step = mark.step
+    """The mark at ``place``, or the furthest that was told with it."""
+    furthest = mark = marks[place]
     for later in itertools.islice(marks, place + 1, None):
         if later.resumed or later.time > mark.time + _AT_ONCE_SECONDS:
             break
-        step = max(step, later.step)
-    return StepMark(mark.time, step)
+        furthest = max(furthest, later, key=lambda each: each.step)
+    return furthest

@@ -68,9 +68,11 @@ def settle(fd: int, partial: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_durable(
+    path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> None:
     """Replace ``path`` by ``data`` so that a crash at any instant leaves the old or the new
-    content, whole.
+    content, whole. ``owner``: the account and the group whose it is to be, if not the caller's.
 
     One writer a path: the temporary name beside it is fixed, so that leftovers never pile up.
 
@@ -79,8 +81,11 @@ def write_durable(path: Path, data: bytes, mode: int = 0o600) -> None:
     """
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     with naming(path, partial):
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        fd = _fresh(partial)
         try:
+            os.fchmod(fd, mode)
+            if owner is not None:
+                os.fchown(fd, *owner)
             write_all(fd, data)
             settle(fd, partial, path)
         except OSError:
@@ -94,9 +99,17 @@ def write_whole(path: Path, data: bytes) -> None:
     """As :func:`write_durable` where a crash is of the process alone: nothing is synced."""
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     with naming(path, partial):
-        with open_private(partial, "wb") as file:
+        with os.fdopen(_fresh(partial), "wb") as file:
             file.write(data)
         partial.replace(path)
+
+
+def _fresh(partial: Path) -> int:
+    """A new file for this account alone. What lies there is removed and never written through:
+    somebody may have laid a link."""
+    partial.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(partial, flags, 0o600)
 
 
 def open_private(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from elasticd.errors import ConfigError
+from elasticd.errors import ConfigError, UsageError
 from elasticd.namedfile import refuse_no_file
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
@@ -42,6 +42,11 @@ def change(home: Path, values: Mapping[str, Value | None]) -> NodeConfig:
     from elasticd.settings.toml_change import with_keys
 
     refuse_no_file(home / FILE_NAME)
+    as_root = os.geteuid() == 0
+    if as_root and home.stat().st_uid != 0 and (home / FILE_NAME).is_symlink():
+        raise UsageError(
+            f"{home / FILE_NAME}: is a link of another account, which root follows not"
+        )
     path = (home / FILE_NAME).resolve()  # a link to a file kept elsewhere stays one
     there = path.exists()
     if there:
@@ -57,8 +62,7 @@ def change(home: Path, values: Mapping[str, Value | None]) -> NodeConfig:
     if changed != text or not there:
         mode = stat.S_IMODE(path.stat().st_mode) if there else _NEW_MODE
         owner = (path if there else path.parent).stat()
-        write_durable(path, changed.encode())
-        os.chmod(path, mode)
-        if os.geteuid() == 0:  # under sudo it stays its user's, whose daemon reads it
-            os.chown(path, owner.st_uid, owner.st_gid)
+        # Under sudo it stays its user's, whose daemon reads it.
+        its = (owner.st_uid, owner.st_gid) if as_root else None
+        write_durable(path, changed.encode(), mode, its)
     return config.load(home)

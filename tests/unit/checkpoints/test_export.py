@@ -157,6 +157,19 @@ def test_what_is_no_file_stays(tmp_path: Path, sort: str) -> None:
             assert unchanged() and not (tmp_path / "y").exists()
 
 
+def test_a_file_that_has_come_meanwhile_is_not_replaced_unless_that_was_said(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "secret").write_text("old")
+    (tmp_path / "out").symlink_to(tmp_path / "secret")
+    with (
+        export.CheckpointReader.open(shards(tmp_path)) as source,
+        pytest.raises(UsageError, match="is there already"),
+    ):
+        export.export(source, tmp_path / "out", overwrite=False)
+    assert (tmp_path / "secret").read_text() == "old"
+
+
 def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     old = tmp_path / "disk" / "old"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -18,6 +19,7 @@ from elasticd.errors import DiskError
 from elasticd.settings.places import DAEMON_FILE, LOCAL_LOCK_NAME
 from elasticd.shell.storage import diskend
 from elasticd.shell.storage.health import examine
+from tests.nobody import NOBODY
 from tests.unit.cli.test_health import Ctl, examined, lived
 
 
@@ -51,6 +53,19 @@ def test_the_doctor_says_that_nobody_listens_any_more(ctl: Ctl, home: Path) -> N
     assert code == 1 and f"(process {process.pid}) is there, but listens no more" in found["cause"]
     assert f"'elasticctl service restart --home {home}'" in found["cure"]
     assert "CONT" not in found["cure"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another account's process")
+def test_no_process_of_another_account_is_to_be_killed(ctl: Ctl, home: Path) -> None:
+    """Whoever owns the home can write there what he likes."""
+    lived(home)
+    with subprocess.Popen(["sleep", "60"], user=NOBODY) as process:
+        name_process(home / DAEMON_FILE, psutil.Process(process.pid))
+        code, (found,) = examined(ctl, home)
+        process.kill()
+    assert code == 1 and found["path"] == str(home / DAEMON_FILE)
+    assert f"a process of another account ({process.pid})" in found["cause"]
+    assert "kill" not in found["cure"]
 
 
 @pytest.mark.parametrize("local", [False, True])

@@ -103,6 +103,16 @@ def test_a_checkpoint_that_is_told_late_makes_no_step_seem_fast() -> None:
     assert [rate for _, _, rate in speeds(read(events).marks)] == [2.0, pytest.approx(10 / 6)]
 
 
+@pytest.mark.parametrize("apart", [0.2, 1.0, 3.0])
+def test_an_even_pace_is_even_from_the_beginning(apart: float) -> None:
+    events = [
+        event(apart * n, "checkpoint_committed", step=round(50 * apart * n)) for n in range(1, 60)
+    ]
+    events = [event(0, "world_formed", resume_step=0), *events]
+    rates = [rate for _, _, rate in speeds(read(events).marks)]
+    assert rates and all(49 < rate < 51 for rate in rates), rates
+
+
 def test_checkpoints_that_are_told_at_once_make_no_step_seem_fast_or_slow() -> None:
     """Fifteen steps a second; for seventeen seconds no daemon was there to hear of any."""
     times: list[tuple[float, int]] = [(n, n) for n in range(4, 41, 4)]

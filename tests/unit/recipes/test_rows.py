@@ -123,9 +123,9 @@ TALK = json.dumps(FORMATS["chat"])
          'message 1 of its "messages" must have a role, a text, and a content, not "content"'),
         (TALK, '{"messages": [{"from": "human", "value": "a"}]}',
          'must have a role, a text, and a content, not "from", "value"'),
-        (TALK, '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}',
-         'message 1 of its "messages" must have a content, a text, not a list of parts: join the'
-         " texts of these"),
+        (TALK, '{"messages": [{"role": "user", "content": [{"type": "image", "url": "a"}]}]}',
+         'message 1 of its "messages" must have a content, a text or parts of text, and one of its'
+         " parts is none"),
         (TALK, '{"messages": [{"role": "user", "content": null}]}',
          'message 1 of its "messages" must have a content, a text, not null'),
     ],
@@ -138,6 +138,17 @@ def test_wrong_rows_are_told_in_words(
         read_rows(tmp_path / "train.jsonl", tokenizer, config)
     said = str(raised.value)
     assert "train.jsonl:2: this row can't be read: " in said and said.endswith(error)
+
+
+def test_parts_of_text_are_joined(tmp_path: Path, tokenizer: Any, config: MlxLm) -> None:
+    parts = [[{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}], ["yo"]]
+    rows = [
+        {"messages": [{"role": "user", "content": one}, {"role": "assistant", "content": other}]}
+        for one, other in (("Hello", "yo"), parts)
+    ]
+    file = tinylm.write_rows(tmp_path / "train.jsonl", rows)
+    ((one, _),), ((other, _),) = read_rows(file, tokenizer, config).samples
+    assert list(one) == list(other)
 
 
 def test_a_chat_of_one_message_has_no_prompt(tmp_path: Path, tokenizer: Any, config: MlxLm) -> None:
