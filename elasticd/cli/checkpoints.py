@@ -212,13 +212,9 @@ def export_(
         ):
             bar.total(source.model_bytes + (source.optimizer_bytes if optimizer else 0))
             written = export.export(
-                source,
-                out,
-                optimizer=optimizer,
-                shard_bytes=shard_bytes,
-                progress=bar.step,
+                source, out, optimizer=optimizer, shard_bytes=shard_bytes, progress=bar.step,
                 overwrite=overwrite,
-            )
+            )  # fmt: skip
         connection.send({"done": True})
     row = ready["checkpoint"]
     if options.json:
