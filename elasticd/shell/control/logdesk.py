@@ -93,7 +93,7 @@ class LogDesk:
         while True:
             ended = self.node.records[job].ended
             moved, unread = False, dict[NodeId, str]()
-            ranks = await self._last_ranks(job)
+            ranks = await self._last_ranks(job, request.rank)
             # Of a time that is yet to come nothing is to be shown: all there is was printed before.
             nodes = [] if since > self.now() else self._nodes_by_rank(job, request, ranks)
             # Who is there only later has printed nothing before.
@@ -206,7 +206,7 @@ class LogDesk:
             if request.follow and not ranks:
                 return []  # no world has been formed yet: it is waited for
             if rank not in ranks.values():
-                raise OperationError(f"job {job} has no rank {rank} now")
+                raise OperationError(f"job {job} has had no rank {rank}")
             return [node for node, own in ranks.items() if own == rank]
         me = self.node.me
         there = [me, *(node for node in self.node.liveness.living() if node != me)]
@@ -216,8 +216,9 @@ class LogDesk:
             raise OperationError(f"there is no node {wanted}")
         return [wanted] if wanted in there else []
 
-    async def _last_ranks(self, job: JobId) -> dict[NodeId, int]:
-        members = await self.events.last_members(job)
+    async def _last_ranks(self, job: JobId, wanted: int | None) -> dict[NodeId, int]:
+        """Of the last world; of one before, if a rank is ``wanted`` that it doesn't have."""
+        members = await self.events.last_members(job, 1 + (wanted or 0))
         return {NodeId(node): rank for rank, node in enumerate(members)}
 
 

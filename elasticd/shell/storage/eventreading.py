@@ -70,10 +70,12 @@ class EventReading:
                     yield public(event_or_end)
             raise OperationError(f"fell {MAX_WAITING_EVENTS} events behind")
 
-    async def last_members(self, job: JobId) -> list[str]:
-        """Of the job's newest world that was told of."""
-        found = await self.of_kinds(job, "world_formed")
-        return list(found[-1].get("members", ())) if found else []
+    async def last_members(self, job: JobId, least: int = 1) -> list[str]:
+        """Of the job's newest world that was told of and has so many; without such a one of the
+        newest."""
+        formed = await self.of_kinds(job, "world_formed")
+        worlds = [list(event.get("members", ())) for event in reversed(formed)]
+        return next((each for each in worlds if len(each) >= least), worlds[0] if worlds else [])
 
     async def of_kinds(self, job: JobId, *kinds: str) -> list[Event]:
         """All events of a job that are of one of these kinds, in the order of time."""

@@ -39,6 +39,8 @@ class Cluster:
     unread: dict[NodeId, str] = field(default_factory=dict)
     """What was said to be unread."""
     ranks: tuple[NodeId, ...] = (A,)
+    before: tuple[NodeId, ...] = ()
+    """Of the world before."""
     living: tuple[NodeId, ...] = (A,)
     reached_at: float = inf
     """When the link to the others is there again."""
@@ -64,8 +66,9 @@ class Cluster:
         self.records[JOB] = SimpleNamespace(id=JOB, ended=self.time >= 10)
         return self.time
 
-    async def last_members(self, job: JobId) -> list[str]:
-        return list(self.ranks)
+    async def last_members(self, job: JobId, least: int = 1) -> list[str]:
+        worlds = (self.ranks, self.before)
+        return list(next((each for each in worlds if len(each) >= least), self.ranks))
 
     def reaches(self, node: NodeId) -> bool:
         return self.time >= self.reached_at
@@ -292,6 +295,29 @@ def test_nobody_waits_for_a_node_that_breaks() -> None:
     assert cluster.unread == {B: "it is gone"}
 
 
+@pytest.mark.parametrize(
+    ("least", "members"), [(1, ["a"]), (2, ["a", "c"]), (3, ["a", "b", "c"]), (4, ["a"])]
+)
+def test_who_had_a_rank_last_is_found_in_older_worlds(least: int, members: list[str]) -> None:
+    class Told:
+        async def of_kinds(self, job: JobId, *kinds: str) -> list[dict[str, Any]]:
+            return [{"members": each} for each in (["b", "a"], ["a", "b", "c"], ["a", "c"], ["a"])]
+
+    told = cast(EventReading, Told())
+    assert asyncio.run(EventReading.last_members(told, JOB, least)) == members
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_of_a_rank_that_is_gone_its_nodes_log_is_told(away: bool) -> None:
+    cluster = Cluster(before=(A, B), living=(A,) if away else (A, B), reached_at=0.0)
+    if away:
+        cluster.reached_at = inf
+    said = cluster.logs(ReadLogs(JOB, rank=1))
+    assert (said, cluster.unread) == (
+        ("", {B: "b can't be reached"}) if away else (OTHERS.decode(), {})
+    )
+
+
 def test_of_one_rank_nothing_is_put_in_order() -> None:
     cluster = two()
     assert cluster.logs(ReadLogs(JOB, rank=0)).split() == ["a1", "a3", "a5"]
@@ -300,12 +326,12 @@ def test_of_one_rank_nothing_is_put_in_order() -> None:
 def test_a_rank_is_waited_for_until_there_is_a_world() -> None:
     cluster = Cluster(ranks=())
 
-    async def last_members(job: JobId) -> list[str]:
+    async def last_members(job: JobId, least: int = 1) -> list[str]:
         return [A] if cluster.now() >= 5 else []
 
     cluster.last_members = last_members  # type: ignore[method-assign]
     assert cluster.logs(ReadLogs(JOB, rank=0, follow=True)).split()[-1] == "10"
-    with pytest.raises(OperationError, match="has no rank 1 now"):
+    with pytest.raises(OperationError, match="has had no rank 1"):
         Cluster().logs(ReadLogs(JOB, rank=1, follow=True))
-    with pytest.raises(OperationError, match="has no rank 0 now"):
+    with pytest.raises(OperationError, match="has had no rank 0"):
         Cluster(ranks=()).logs(ReadLogs(JOB, rank=0))
