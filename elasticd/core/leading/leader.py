@@ -321,8 +321,7 @@ class Driver:
     def summary(self) -> dict[str, Any]:
         """What ``status`` shows of the job."""
         office, phase = self.office, self.stage.phase
-        trains_on = isinstance(phase, Waiting) and phase.trains_on
-        world = office.world if isinstance(phase, Whole) or trains_on else None
+        world = office.world if self.stage.trains else None
         ranks = [] if world is None else summary.ranks(office, world)
         why = summary.reason(office, phase.why, trains=isinstance(phase, Whole))
         return {**summary.fields(office, self.stage.state(), why), "ranks": ranks}

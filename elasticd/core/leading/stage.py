@@ -55,6 +55,12 @@ class Stage:
         """Whether nothing is asked of the members."""
         return isinstance(self.phase, Orienting | Waiting)
 
+    @property
+    def trains(self) -> bool:
+        """Whether the last world is whole, or makes steps though it can't be seen to be."""
+        phase = self.phase
+        return isinstance(phase, Whole) or (isinstance(phase, Waiting) and phase.trains_on)
+
     def go_on(self) -> None:
         """As far as what is known allows."""
         if self.end is not None:
@@ -195,11 +201,10 @@ class Stage:
     def state(self) -> str:
         """What people see of the phase: running, recovering or parked."""
         office, phase = self.office, self.phase
-        if isinstance(phase, Whole) or (isinstance(phase, Waiting) and phase.trains_on):
+        if self.trains:
             return "running"
-        short = office.is_short(phase.since)
-        if isinstance(phase, Waiting) and phase.may_train_on and not office.tries.resting:
-            short = False
+        unsure = isinstance(phase, Waiting) and phase.may_train_on
+        short = office.is_short(phase.since) and not unsure
         if self.waits and (short or office.tries.resting):
             return "parked"
         # A job that starts, goes on after a pause or moves its shares forms a world, too.

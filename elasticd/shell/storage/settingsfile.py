@@ -42,12 +42,11 @@ def change(home: Path, values: Mapping[str, Value | None]) -> NodeConfig:
     from elasticd.settings.toml_change import with_keys
 
     refuse_no_file(home / FILE_NAME)
-    as_root = os.geteuid() == 0
-    if as_root and home.stat().st_uid != 0 and (home / FILE_NAME).is_symlink():
-        raise UsageError(
-            f"{home / FILE_NAME}: is a link of another account, which root follows not"
-        )
-    path = (home / FILE_NAME).resolve()  # a link to a file kept elsewhere stays one
+    path, as_root = home / FILE_NAME, os.geteuid() == 0
+    if not as_root or home.stat().st_uid == 0:
+        path = path.resolve()  # a link to a file kept elsewhere stays one
+    elif path.is_symlink():  # what it leads to, now or in a moment, is its owner's choice
+        raise UsageError(f"{path}: is a link of another account, which root doesn't follow")
     there = path.exists()
     if there:
         config.load(home)
