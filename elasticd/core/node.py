@@ -21,6 +21,7 @@ from elasticd.core.jobs.table import JobTable
 from elasticd.core.jobs.tables import Tables
 from elasticd.core.leading.drivers import Drivers
 from elasticd.core.leading.herald import Herald
+from elasticd.core.leading.summary import recalled
 from elasticd.core.leading.turns import too_few
 from elasticd.core.membership.liveness import Liveness
 from elasticd.core.membership.views import Membership
@@ -107,7 +108,7 @@ class Node:
         jobs = JobTable(self.ctx, self._near, self._view_members, records)
         living = self.views.liveness.living
         nodes = NodeTable(self.ctx, living, self._view_members, self._near_members, known)
-        self.tables = Tables(jobs, nodes)
+        self.tables = Tables(jobs, nodes, recalled(stable.worlds, stable.reached))
         self.drivers = Drivers(self.ctx, jobs, nodes)
         self.followed: Tag | None = None
         self.due = inf

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stepparts import step_seconds
+from elasticd.core.words.effects import Reached
 from elasticd.core.words.limits import clipped
 from elasticd.core.words.records import World
 from elasticd.counting import counted
-from elasticd.types import NodeId
+from elasticd.types import JobId, NodeId
 
 
 @dataclass(slots=True)
@@ -81,6 +83,20 @@ def fields(office: Office, state: str, why: str) -> dict[str, Any]:
         "digest_step": stored.step if stored is not None else None,
         "quarantined": list(office.trust.quarantined),
         **_of_script(office),
+    }
+
+
+def recalled(worlds: Iterable[World], reached: Iterable[Reached]) -> dict[JobId, dict[str, Any]]:
+    """Of each job what a daemon that begins remembers of its last world, until a leader tells."""
+    furthest = {(each.job, each.generation): each.step for each in reached}
+    return {
+        world.job: {
+            "generation": world.generation.counter,
+            "step": max(world.step, furthest.get((world.job, world.generation), 0)),
+            "recoveries": world.recoveries,
+            "lost_steps": world.lost_steps,
+        }
+        for world in worlds
     }
 
 

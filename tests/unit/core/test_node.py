@@ -55,6 +55,17 @@ def led(*members: NodeId) -> Wires:
     return wires
 
 
+def test_a_daemon_that_begins_tells_how_far_its_jobs_have_come() -> None:
+    world = replace(SOUND, step=40, recoveries=3, lost_steps=2)
+    stale = e.Reached(JOB, Tag(world.generation.counter - 1, A, "old"), 90)
+    for reached, step in (((), 40), ((e.Reached(JOB, world.generation, 58),), 58), ((stale,), 40)):
+        node = alone(records=(RECORD,), worlds=(world,), reached=reached)
+        shown = node.job_status(JOB)
+        assert (shown["step"], shown["recoveries"], shown["lost_steps"]) == (step, 3, 2)
+        assert shown["generation"] == world.generation.counter
+        assert shown["ranks"] == []
+
+
 # --- the contract ---------------------------------------------------------------------------------
 
 
