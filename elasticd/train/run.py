@@ -29,7 +29,14 @@ from elasticd.train.states.tracked import STATE, STREAM
 from elasticd.train.steps import randomness
 from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
-from elasticd.train.steps.data import Collate, StreamSource, batch_of, source_of, stack
+from elasticd.train.steps.data import (
+    Collate,
+    IndexedSource,
+    StreamSource,
+    batch_of,
+    source_of,
+    stack,
+)
 from elasticd.train.steps.ownstate import OwnState, name_own
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
@@ -133,6 +140,8 @@ class Run:
             self._loss_and_grad = make(model, loss)
             self._runner.can_rehearse(self._rehearse)
         self._join()
+        if isinstance(source, IndexedSource) and (short := source.shortage()):
+            name_own([short], aloud=self.rank == 0)
 
     def _cut(self, micro: int) -> None:
         self._source.cut(Batches(self._seat.spec.batch.global_, micro))

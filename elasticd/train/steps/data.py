@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 import mlx.core as mx
 import numpy as np
 
+from elasticd.counting import counted
 from elasticd.errors import UsageError
 from elasticd.settings.rules import one_line
 from elasticd.train.steps import randomness
@@ -84,6 +85,16 @@ class IndexedSource:
 
     def digests(self) -> Mapping[str, str]:
         return digests_of(self._dataset)
+
+    def shortage(self) -> str:
+        """What to say, in a sentence, if it has fewer samples than a step takes; else empty."""
+        size = self._batches.global_size
+        if self._length >= size:
+            return ""
+        return (
+            f"data= has {counted(self._length, 'sample')}, and a step takes {size} ([batch]"
+            " global): some are in it several times"
+        )
 
 
 _FRESH = (

@@ -252,3 +252,13 @@ def test_a_node_without_the_package_for_it_says_what_to_install(tmp_path: Path) 
     done = python(tmp_path, PYTHONPATH=path)
     assert done.returncode == 1 and done.stdout == ""
     assert "pip install 'elasticd[track]'" in done.stderr
+
+
+@pytest.mark.parametrize("samples", [5, 6])
+def test_data_that_a_step_takes_several_times_are_told_of(tmp_path: Path, samples: int) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("range(10)", f"range({samples})"))
+    (tmp_path / "job.toml").write_text(JOB)
+    made = python(tmp_path)
+    said = "elasticd: data= has 5 samples, and a step takes 6 ([batch] global): some are in it"
+    assert made.returncode == 0, made.stderr
+    assert (said in made.stderr) == (samples == 5)
