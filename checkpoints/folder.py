@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -17,6 +18,8 @@ from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.sequential import SLICE_BYTES
 from elasticd.errors import LackError, StateError
 from elasticd.types import NodeId
+
+_LOST = {errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}
 
 Pace = Callable[[int], object]
 """Called with the size of each slice that was read."""
@@ -87,7 +90,7 @@ class CheckpointFolder:
                 if reason := rot(path, found.shards[index].digest, pace):
                     problems.append(Problem(path, index, reason, rotten=True))
             except StateError as error:
-                problems.append(Problem(path, index, str(error)))
+                problems.append(Problem(path, index, str(error), rotten=is_lost(error.__cause__)))
         return problems
 
     def _mine(self, found: Manifest) -> tuple[int, ...]:
@@ -186,6 +189,11 @@ def has_head_of(path: Path, digest: str) -> bool:
         length = int.from_bytes(first, "little")
         text = file.read(min(length, header.MAX_HEADER_BYTES))
     return head_digest(first + text) == digest
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether a disk says of what is on it that it can't be read any more."""
+    return isinstance(error, OSError) and error.errno in _LOST
 
 
 def rot(path: Path, digest: str, pace: Pace | None = None) -> str:

@@ -23,7 +23,8 @@ class Problem:
     shard: int | None
     reason: str
     rotten: bool = False
-    """Its bytes were read, and they are not those that were written."""
+    """It is there, and never right again: it was read, and has other bytes than were written, or
+    the disk has lost some of them."""
 
 
 class Store(Protocol):

@@ -259,10 +259,19 @@ class Disk:
         ]
         if not names:
             return False
-        key, name = chance.choice(names)
+        self.rots(*chance.choice(names))
+        return True
+
+    def rots(self, key: Key, name: tuple[int, int]) -> None:
+        """The content of a shard that is here changes."""
         self.rotten.append((key, name, self.shards[key][name]))
         self.shards[key][name] = (100, _ROTTEN)
-        return True
+
+    def has(self, key: Key, manifest: Manifest, index: int) -> bool:
+        """Whether a shard of a final checkpoint is here, durable and sound."""
+        shard, files = manifest.shards[index], self.shards.get(key, {})
+        is_right = files.get((manifest.count, index)) == (shard.bytes, shard.digest)
+        return self.finals.get(key) == manifest and is_right
 
     def set_aside(self, key: Key, count: int, index: int) -> bool:
         """A final shard that was read, and is damaged, is held no more."""

@@ -508,6 +508,30 @@ class Injector:
         self.cluster.say("faults", f"a shard on {host.name} rots")
         return True
 
+    def _rot_everywhere(self, host: Host) -> bool:
+        """Power fails everywhere, and of the newest checkpoints of a job, with a sound one before
+        them, some shards are rotten on all disks."""
+        disks = [each.disk for each in self.cluster.hosts.values()]
+        final = {key: m for disk in disks for key, m in disk.finals.items()}
+        for job in sorted({key[0] for key in final}):
+            keys = sorted(key for key in final if key[0] == job)
+            sound = [
+                n for n, key in enumerate(keys) if all(
+                    any(disk.has(key, final[key], s.index) for disk in disks)
+                    for s in final[key].shards
+                )
+            ]  # fmt: skip
+            if not sound or sound[0] == len(keys) - 1:
+                continue
+            for key in keys[self.chance.randint(sound[0] + 1, len(keys) - 1) :]:
+                few = [n for n in range(final[key].count) if self.chance.random() < 0.7] or [0]
+                for disk in disks:
+                    for n in (n for n in few if disk.has(key, final[key], n)):
+                        disk.rots(key, (final[key].count, n))
+            self.cluster.say("faults", f"of the newest checkpoints of {job} no copy is sound")
+            return self._power_cut(host)
+        return False
+
     def _journal_lost(self, host: Host) -> bool:
         """A node's journal is gone; an operator resets the node, and it begins anew."""
         return self._lose_journal(host, 0)

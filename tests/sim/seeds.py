@@ -18,6 +18,7 @@ from .strikes import (
     KINDS,
     LOADING_KINDS,
     RENEWAL_KINDS,
+    ROT_KINDS,
     STRANGER_KINDS,
     TOLD_KINDS,
     VERSION_KINDS,
@@ -51,6 +52,8 @@ _CHOKES = 0.1
 """The share of runs in which a trainer hangs while it takes a state."""
 _RENEWED = 0.06
 """The share of runs in which all nodes get another MLX."""
+_ROTS = 0.1
+"""The share of runs in which the newest checkpoints are rotten on all disks."""
 _MEASURED = 0.2
 """The share of clusters whose nodes have measured how fast they are."""
 _UNLIKE = 0.08
@@ -177,7 +180,8 @@ def _more(seed: int) -> tuple[str, ...]:
     strange = STRANGER_KINDS if random.Random(f"strangers {seed}").random() < _STRANGE else ()
     chokes = LOADING_KINDS if random.Random(f"chokes {seed}").random() < _CHOKES else ()
     renewed = RENEWAL_KINDS if random.Random(f"renewed {seed}").random() < _RENEWED else ()
-    return (*told, *strange, *chokes, *renewed)
+    rots = ROT_KINDS if random.Random(f"rots {seed}").random() < _ROTS else ()
+    return (*told, *strange, *chokes, *renewed, *rots)
 
 
 def _measured(seed: int) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .host import Host
 
 _FETCH_SECONDS = 60.0
+_DOUBT_SECONDS = (1.0, 3.0)
 _TAKEN = "is not of the checkpoint that is here"
 
 
@@ -109,10 +110,15 @@ class Stores:
         return "", ()
 
     def doubt(self, key: Key, count: int, index: int) -> None:
-        """As shell/storage/copies.py: whoever got it otherwise than it should be says so, and what
-        is rotten is held no more."""
-        if self.host.disk.set_aside(key, count, index):
-            self.host.post(e.StoreChanged(key[0], self.host.disk.stored(key[0])))
+        """As shell/storage/scrub.py: whoever got it otherwise than it should be says so, and what
+        is rotten is held no more, once it was read here."""
+        boot = self.host.boot
+
+        def read() -> None:
+            if self.host.boot == boot and self.host.disk.set_aside(key, count, index):
+                self.host.post(e.StoreChanged(key[0], self.host.disk.stored(key[0])))
+
+        self.host.cluster.after(self.host.chance("doubts").uniform(*_DOUBT_SECONDS), read)
 
     # --- states -----------------------------------------------------------------------------------
 

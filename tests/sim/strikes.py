@@ -46,10 +46,13 @@ LOADING_KINDS = ("hang_loading",)
 """The same in some others."""
 RENEWAL_KINDS = ("renew",)
 """The same in some others."""
+ROT_KINDS = ("rot_everywhere",)
+"""The same in some others."""
 EVERY_KIND = (
-    *KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, *LOADING_KINDS, *RENEWAL_KINDS, "stranger",
+    *KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, *LOADING_KINDS, *RENEWAL_KINDS, *ROT_KINDS,
+    "stranger",
 )  # fmt: skip
-HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS))
+HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *ROT_KINDS))
 """Crashes, partitions and disk faults."""
 
 

@@ -16,7 +16,9 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.disk import TEMPORARY
+from elasticd.checkpoints.folder import Pace
 from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.checkpoints.port import Problem
 from elasticd.checkpoints.retention import removed_from, superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.errors import ElasticdError, StateError
@@ -46,6 +48,8 @@ class Damage:
     manifest: Manifest
     shard: int
     reason: str
+    rotten: Problem | None = None
+    """What is there of it, and is no copy."""
 
 
 class Scrubber:
@@ -119,7 +123,7 @@ class Scrubber:
             await asyncio.sleep(self._round_seconds)
             for item in await self._all():
                 for shard in item.held:
-                    await self._scrub(item.manifest, shard)
+                    await self._scrub(item.manifest, shard, self._throttle)
             await self._tell_changes(set())
 
     async def _watch(self) -> None:
@@ -164,11 +168,11 @@ class Scrubber:
     def _path(self, m: Manifest, shard: int) -> Path:
         return self._states.store.final_path(m.job, m.step, m.stamp, shard, m.count)
 
-    async def _scrub(self, manifest: Manifest, shard: int) -> None:
+    async def _scrub(self, manifest: Manifest, shard: int, pace: Pace | None = None) -> None:
         m = manifest
         try:
             problems = await asyncio.to_thread(
-                self._states.store.verify, m.job, m.step, m.stamp, shard, self._throttle
+                self._states.store.verify, m.job, m.step, m.stamp, shard, pace
             )
         except StateError as error:
             log.warning("can't scrub", step=m.step, shard=shard, reason=str(error))
@@ -176,7 +180,8 @@ class Scrubber:
         for problem in problems:
             # It may have been pruned since.
             if problem.shard is not None and problem.path.exists():
-                await self._repair(Damage(m, problem.shard, problem.reason))
+                rotten = problem if problem.rotten else None
+                await self._repair(Damage(m, problem.shard, problem.reason, rotten))
 
     def _missing(self) -> list[Damage]:
         """Shards that this node is to hold and that are gone or have another size."""
@@ -202,6 +207,7 @@ class Scrubber:
         except ElasticdError as error:
             if isinstance(error, GoingError) or self._is_pruned(damage):
                 return
+            await self._set_aside(damage)
             if key not in self._unrepaired:
                 self._unrepaired.add(key)
                 fields = {"step": m.step, "shard": damage.shard, "cause": damage.reason}
@@ -211,6 +217,16 @@ class Scrubber:
         self._unrepaired.discard(key)
         self._states.copies.tell_repaired(m, damage.shard, damage.reason)
         await self._states.changed(m.job)
+
+    async def _set_aside(self, damage: Damage) -> None:
+        """What is rotten and whole nowhere keeps nobody from an older checkpoint."""
+        if damage.rotten is None:
+            return
+        try:
+            await asyncio.to_thread(self._states.store.set_aside, damage.rotten)
+        except StateError as error:
+            log.warning("can't be set aside", path=str(damage.rotten.path), reason=str(error))
+        await self._states.changed(damage.manifest.job)
 
     def _is_pruned(self, damage: Damage) -> bool:
         """The checkpoint was removed while we looked: nothing of it is missing."""

@@ -131,6 +131,28 @@ def test_a_shard_that_a_peer_could_not_use_is_read_again(tmp_path: Path) -> None
     run(tmp_path, story)
 
 
+def test_a_shard_that_is_rotten_and_whole_nowhere_is_set_aside(tmp_path: Path) -> None:
+    """Until a peer has it again: who restores takes an older checkpoint meanwhile."""
+
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.peer_answers = False
+        node.path(5, 1).write_bytes(bytes(len(content(5, 1))))
+        async with node.scrubbed(retry_seconds=0.01):
+            os.close(await node.states.serve(DoubtShard(JOB, 5, stamp_of(5), 1, COUNT)))
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_damaged", 1)
+            said = await asyncio.wait_for(node.reported.get(), WAIT)
+            assert isinstance(said, e.StoreChanged)
+            assert [item.held for item in said.stored] == [(0,)]
+            node.peer_answers = True
+            kind, fields = await node.event()
+            assert (kind, fields["shard"]) == ("checkpoint_repaired", 1)
+        assert node.store.verify(JOB, 5, stamp_of(5)) == []
+
+    run(tmp_path, story)
+
+
 def test_a_peer_that_sends_a_rotten_shard_is_told(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         node.make(5)
