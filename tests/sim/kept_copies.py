@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from elasticd.checkpoints import summary
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 def lost_copies(cluster: Cluster, job: JobId) -> str:
     """Which copy was final and is gone, though nobody may have removed it, or nothing.
 
-    What rot has made unreadable is set aside, and was not removed. Where a step was announced twice
-    there were two sides, or the job went back: then nodes have pruned by several lines.
+    What rot has made unreadable is set aside, and was not removed. Where a step was announced
+    behind the same one or a later one there were two sides, or the job went back: then nodes have
+    pruned by several lines.
     """
     told = [emit for _, _, emit in cluster.checkers.events if emit.job == job]
     steps = [emit.fields["step"] for emit in told if emit.kind == "checkpoint_committed"]
-    if len(set(steps)) < len(steps):
+    if any(later <= earlier for earlier, later in pairwise(steps)):
         return ""
     hosts = list(cluster.living())
     rows = summary.rows({host.name: host.disk.stored(job) for host in hosts})

@@ -120,6 +120,10 @@ class Checkpoints:
         """Whether the odd one may have added to it."""
         return self.descent.is_spoilt(manifest.lineage, manifest.step)
 
+    def is_of_spoilt(self, world: World) -> bool:
+        """Whether all that the world has made since it began is spoilt."""
+        return self.descent.is_of_spoilt(world)
+
     def doubt(self, odd: Collection[NodeId], generation: Tag) -> None:
         """The others' state is another in this world: what these wrote of theirs is no part of a
         checkpoint, nor are copies of it."""

@@ -95,6 +95,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         stores=last is not None and last.generation <= office.trust.apart,
         on_cpu=office.exactness.on_cpu.holds_for(start) and all(each.on_cpu for each in held),
         whole=whole,
+        spoilt=office.checkpoints.spoilt,
     )
 
 

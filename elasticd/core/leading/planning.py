@@ -191,7 +191,8 @@ def _newest_within_reach(at: Situation) -> choose.Choice | None:
     if heads:
         return max((h.choice for h in heads), key=lambda c: c.manifest.step)
     choice = choose.newest(remaining(_stored(at), at.left))
-    if choice is None and at.spoilt and not at.distrusted:
+    held = any(h.point is not None for h in at.holdings.values())
+    if choice is None and at.spoilt and not at.distrusted and not held:
         return _newest_within_reach(replace(at, spoilt=()))
     return choice
 

@@ -35,12 +35,11 @@ class Descent:
     def enter(self, world: World) -> None:
         """A world was formed or adopted. If it goes on with what is spoilt, there was nothing
         else."""
-        self.world, parent = world, world.parent
-        self.parents.setdefault(world.lineage, parent)
+        self.world = world
+        self.parents.setdefault(world.lineage, world.parent)
+        self.spoilt = merged(self.spoilt, world.spoilt)
         self._stay(world)
-        if world.lineage in dict(self.spoilt) or (
-            parent is not None and self.is_spoilt(parent.lineage, parent.step)
-        ):
+        if self.is_of_spoilt(world):
             self.spoilt = ()
 
     def _stay(self, world: World) -> None:
@@ -78,6 +77,12 @@ class Descent:
 
     def is_spoilt(self, lineage: Lineage, step: int) -> bool:
         return is_left(self.spoilt, lineage, step)
+
+    def is_of_spoilt(self, world: World) -> bool:
+        """Whether all that the world has made since it began is spoilt."""
+        parent = world.parent
+        came = parent is not None and self.is_spoilt(parent.lineage, parent.step)
+        return came or world.lineage in dict(self.spoilt)
 
     def ends_at(self, steps: int) -> int:
         """The last step, in a job of so many."""

@@ -345,6 +345,9 @@ class World:
     whole: bool = False
     """Who takes the state from a peer takes all of it from that one: its members may compute other
     bits, and parts of several would be nobody's state."""
+    spoilt: lineages.Left = ()
+    """What was written of states of which nobody knows who is right: later leaders restore none of
+    it, either."""
 
     @property
     def shards(self) -> int:

@@ -100,9 +100,7 @@ def _leave(
     if not found.majority and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
     if not found.majority:
-        before = agreed or Point(world.lineage, step - 1, world.stamp)
-        office.trust.distrust(world)
-        office.checkpoints.spoil(before)
+        _go_back(office, world, agreed or Point(world.lineage, step - 1, world.stamp))
         if agreed is None and (newest := office.newest) is not None and not newest.agreed:
             # Nobody can say that all had it alike: who differs now may have differed then.
             office.exactness.lose(
@@ -112,8 +110,7 @@ def _leave(
     elif agreed is not None and _may_go_back(office, agreed):
         text = f"{found.reason}; all go back to what they agreed on after step {agreed.step}"
         found = replace(found, reason=text)
-        office.trust.distrust(world)
-        office.checkpoints.spoil(agreed)
+        _go_back(office, world, agreed)
     else:
         office.checkpoints.doubt(found.odd, world.generation)
         office.trust.states.rely(told.keys() - {*found.odd}, step)
@@ -132,6 +129,16 @@ def _leave(
             office.exactness.lose(f"{why}, and those who stay go back without it, to {since}")
     culprits = found.odd or sorted(told)
     return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
+
+
+def _go_back(office: Office, world: World, agreed: Point) -> None:
+    """Let nothing count that came after ``agreed``: neither of ``world`` nor of one that has gone
+    on from there apart from it."""
+    office.checkpoints.spoil(agreed)
+    office.trust.distrust(world)
+    for known in office.roster.worlds(office.world):
+        if office.checkpoints.is_of_spoilt(known):
+            office.trust.distrust(known)
 
 
 def _was_counted(office: Office, world: World, odd: NodeId, last: Tag) -> bool:

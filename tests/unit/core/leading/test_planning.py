@@ -93,6 +93,14 @@ def test_what_may_be_spoilt_is_restored_only_if_there_is_nothing_else() -> None:
     assert started(replace(at, spoilt=((LINE, 4),))).resume.point.step == 9
 
 
+def test_what_may_be_spoilt_takes_nobody_from_a_state_that_is_trusted() -> None:
+    """Simulator, seed 1303882: no other checkpoint was within reach."""
+    at = stored(situation_of({A: NOTHING, B: NOTHING}), A, manifest_of(9, A))
+    world = replace(world_of(A, B), generation=LATER, lineage=OTHER, parent=point_of(0))
+    at = replace(at, holdings={A: holds(point_of(1, OTHER), LATER), B: NOTHING}, world=world)
+    assert started(replace(at, spoilt=((LINE, 4),))).resume.point.step == 1
+
+
 # --- histories ------------------------------------------------------------------------------------
 
 

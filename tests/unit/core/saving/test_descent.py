@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.core.saving.descent import Descent
 from elasticd.core.words.shards import (
     ManifestStore,
 )
@@ -106,3 +107,20 @@ def test_a_new_leader_drops_a_restored_job_s_abandoned_checkpoints_too() -> None
     assert desk.made.newest is None
     desk.wrote(A, 0, 1, step=20)
     assert desk.made.open == {}
+
+
+def test_a_later_leader_knows_what_is_spoilt_on_both_sides() -> None:
+    """Simulator, seed 1303882: two sides had gone on from a step to which the odd one had added,
+    and all went back before it. Whoever leads next restores neither side's checkpoints."""
+    aside, back = Lineage("22"), Lineage("33")
+    first = replace(world_of(A), lineage=aside, parent=Point(LINE, 5, STAMP), step=5)
+    descent = Descent()
+    descent.enter(first)
+    descent.spoil(Point(LINE, 0, STAMP))
+    assert descent.is_of_spoilt(first) and descent.is_of_spoilt(world_of(A, B))
+    new = replace(world_of(A, B), lineage=back, parent=Point(LINE, 0, STAMP), step=0)
+    assert not descent.is_of_spoilt(new)
+    later = Descent()
+    later.enter(replace(new, spoilt=descent.spoilt))
+    assert later.is_spoilt(aside, 10) and later.is_spoilt(LINE, 5)
+    assert not later.is_spoilt(LINE, 0) and not later.is_spoilt(back, 7)
