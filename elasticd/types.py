@@ -75,8 +75,7 @@ Sign = Literal[
 """What a piece of evidence speaks of (recovery/faults.py makes faults of them). ``stranger`` is
 never sent, since daemons of before don't know it (:class:`elasticd.core.words.worlds.Fault`)."""
 FaultKind = Literal[
-    "worker_exit", "reducer_lost", "oom", "link_lost", "stranger", "hang", "peer_lost",
-    "divergence", "slow",
+    "worker_exit", "reducer_lost", "oom", "link_lost", "hang", "peer_lost", "divergence", "slow",
 ]  # fmt: skip
 """What people are told (docs/faults.md)."""
 ScriptFault = Literal["reducer_lost", "hang"]

@@ -68,11 +68,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    fault: FaultKind
+    sign: Sign
+    """What the nearest evidence speaks of."""
     culprit: NodeId
     evidence: tuple[str, ...]
     confidence: Confidence = "certain"
     """That it was this fault, and there."""
+
+    @property
+    def fault(self) -> FaultKind:
+        """What people are told."""
+        return _public(self.sign)
 
 
 def of_reducer(status: int | None) -> Sign:
@@ -112,14 +118,13 @@ def classify(pieces: Sequence[Evidence]) -> tuple[Diagnosis, ...]:
             texts += [f"{p.culprit}: {p.text}" for p in ordered if p.culprit != culprit]
         fault = "ring_broken" if _is_explained(cause, broken) else cause.fault
         sure = cause.confidence or _CONFIDENCE.get(fault, "certain")
-        told = _public(fault)
-        result.append(Diagnosis(told, culprit, tuple(dict.fromkeys(texts)), sure))
+        result.append(Diagnosis(fault, culprit, tuple(dict.fromkeys(texts)), sure))
     return tuple(result)
 
 
 def _public(sign: Sign) -> FaultKind:
     match sign:
-        case "ring_broken" | "state_unavailable":
+        case "ring_broken" | "state_unavailable" | "stranger":
             return "link_lost"
         case "not_finite":
             return "divergence"

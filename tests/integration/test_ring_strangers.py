@@ -51,7 +51,7 @@ def disturbed(cluster: Cluster, stranger: Stranger) -> str:
 
 def told(cluster: Cluster, job: str) -> list[dict[str, Any]]:
     """The faults that are told as a stranger's."""
-    return [fault for fault in cluster.faults(job) if fault["fault"] == "stranger"]
+    return [fault for fault in cluster.faults(job) if fault["sign"] == "stranger"]
 
 
 OFTEN = ("relays",)

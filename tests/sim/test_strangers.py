@@ -11,9 +11,10 @@ from .test_sim import job_events, passes
 
 
 def faults(result: Result) -> list[tuple[str, str]]:
-    """Which were told, and where."""
+    """Which were told, and where: a stranger by the sign, for the fault is a lost link."""
     told = job_events(result, "fault_detected")
-    return [(fields["fault"], fields["culprit"]) for fields in told]
+    names = ["stranger" if f["sign"] == "stranger" else f["fault"] for f in told]
+    return [(name, f["culprit"]) for name, f in zip(names, told, strict=True)]
 
 
 def strange(seed: int, releases: tuple[str, ...] = ()) -> Result:

@@ -30,8 +30,13 @@ ACCOUNT = (
     "updates_on_cpu", "bytes_per_step", "fast_bytes_per_step", "digest", "digest_step",
     "quarantined", "restarts",
 )  # fmt: skip
-"""Of a summary: what is kept of a job that ended."""
+"""Of a summary: what is kept of a job that rests or has ended."""
 _ENDS = {"failed": "failed", "finished": "finished", "cancelled": "was cancelled"}
+
+
+def account_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record keeps of it."""
+    return {key: summary[key] for key in ACCOUNT if key in summary}
 
 
 def how_ended(record: JobRecord) -> str:
@@ -104,7 +109,9 @@ class JobTable:
             self.ctx.do(e.Reply(request, JobChanged(job, record.state, already=True)))
             return
         step = max(record.step, summary.get("step", 0))
-        account = {**record.account, **{key: summary[key] for key in ACCOUNT if key in summary}}
+        # Of one that rests the record has all, and a daemon that began anew less.
+        kept, told = record.account, account_of(summary)
+        account = {**told, **kept} if record.state == "queued" else {**kept, **told}
         ended = replace(record, state="cancelled", reason="cancelled by the user")
         self.update(replace(ended, step=step, account=account))
         self.ctx.emit("job_cancelled", "cancelled by the user", job)

@@ -146,9 +146,14 @@ class Account:
 
     def planned(self, rung: Rung, step: int, lost: int) -> None:
         """A world starts from ``step`` and gives up ``lost`` committed steps."""
-        self.lost_steps += lost
-        if self.recovery is not None:
-            self.recovery.climb(rung, step)
+        if self.recovery is None:
+            self.lost_steps += lost
+            return
+        # A world may be planned again that never formed: what it gives up is lost once.
+        before = self.recovery.lost
+        self.recovery.climb(rung, step)
+        self.recovery.lost = max(self.recovery.lost, lost)
+        self.lost_steps += self.recovery.lost - before
 
     def evidence(self) -> str:
         """The last of the evidence, in one line."""
@@ -171,6 +176,7 @@ class Account:
                 self.job,
                 generation,
                 fault=found.fault,
+                sign=found.sign,
                 rank=rank,
                 culprit=found.culprit,
                 evidence=list(found.evidence),

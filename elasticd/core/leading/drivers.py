@@ -11,7 +11,7 @@ from typing import assert_never
 
 from elasticd.core.context import Context
 from elasticd.core.jobs.nodes import NodeTable
-from elasticd.core.jobs.table import ACCOUNT, JobTable
+from elasticd.core.jobs.table import JobTable, account_of
 from elasticd.core.leading.leader import Driver
 from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.leading.turns import NodesThere, Turns, obstacle, waits_for
@@ -148,7 +148,7 @@ class Drivers:
             self.jobs.update(
                 replace(
                     record, state="queued", turn=record.turn + 1, step=rest.step,
-                    rested=rest.generation,
+                    rested=rest.generation, account=account_of(driver.summary()),
                 )
             )  # fmt: skip
             text = f"it rests at step {rest.step}, which is stored"
@@ -179,13 +179,12 @@ class Drivers:
             self.ctx.emit("job_failed", reason, job, generation)
 
     def _keep_account(self, job: JobId, driver: Driver) -> None:
-        record, summary = self.jobs.records[job], driver.summary()
+        record, account = self.jobs.records[job], account_of(driver.summary())
         ended_here = isinstance(driver.end, Outcome)
         if record.state == "finished" and not ended_here:
             return  # another side has finished it: its step counts, and our course is not the job's
-        if record.account and driver.committed <= record.step:
+        if record.account and driver.committed <= record.step and not ended_here:
             return  # who cancelled it knew as much: we may lead only since then
-        account = {key: summary[key] for key in ACCOUNT if key in summary}
         step = max(record.step, driver.committed)
         self.jobs.update(replace(record, step=step, account=account))
 

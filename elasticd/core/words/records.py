@@ -89,7 +89,8 @@ class JobRecord:
     relief_turn: int = added(0)
     """How often the operator has had it given back."""
     account: dict[str, Any] = field(default_factory=dict)
-    """Of an ended job: what ``status`` shows of its course, which no leader remembers later."""
+    """What ``status`` shows of the course of a job that rests or has ended, which no leader
+    remembers later."""
     turn: int = 0
     """Grows with each change between queued and running: of two records the later one counts."""
     rested: str = ""

@@ -106,7 +106,8 @@ def test_strangers_are_told_count_against_nobody_and_are_evaded_at_once_then_in_
     assert pauses == [0, 0, 0, 0, 1, 2, 4, 8, 8, 8, 8, 8]
     bench.answer(**{node: holds(None, proves=True) for node in bench.members})
     told = bench.told("fault_detected")
-    assert len(told) == 12 and {event.fields["fault"] for event in told} == {"stranger"}
+    assert len(told) == 12 and {event.fields["fault"] for event in told} == {"link_lost"}
+    assert {event.fields["sign"] for event in told} == {"stranger"}
     assert {event.fields["culprit"] for event in told} == {B}, "at whose port it is"
     assert bench.office.account.fruitless == 0 and bench.driver.end is None
     bench.form()

@@ -26,3 +26,24 @@ def test_a_plain_job_shows_no_steps_that_are_not_its_scripts() -> None:
     over = job_status(ended, summary)
     assert (over["restarts"], over["script_seconds"]) == (3, 0.0)
     assert (shown["generation"], shown["recoveries"]) == (4, 1)
+
+
+def test_of_a_job_that_rests_the_record_tells_its_course_after_a_restart() -> None:
+    account = {"loss": 1.5, "digest_step": 21, "recoveries": 1, "generation": 7, "exact": True}
+    spec = JobSpec.from_dict(
+        {
+            "job": {"name": "e", "entrypoint": "e.py"},
+            "batch": {"global": 4, "micro": 2},
+            "train": {"steps": 30},
+        }
+    ).to_dict()
+    rests = JobRecord(JobId("e-1-abcd"), 1, spec, "digest", "queued", account=account, step=21)
+    fresh = {"generation": 5, "step": 12, "recoveries": 0}
+    for told in ({}, fresh):
+        shown = job_status(rests, told)
+        assert {key: shown[key] for key in account} == account
+        assert shown["step"] == 21
+    resumed = replace(rests, state="running", inexact="another MLX")
+    shown = job_status(resumed, {"generation": 9, "step": 23, "recoveries": 2})
+    assert (shown["generation"], shown["step"], shown["recoveries"]) == (9, 23, 2)
+    assert (shown["loss"], shown["exact"]) == (1.5, False)

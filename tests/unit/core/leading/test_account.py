@@ -72,6 +72,17 @@ def test_what_a_rescue_or_a_restore_gives_up_is_counted(rung: Rung) -> None:
     assert (told["lost_steps"], made.lost_steps) == (3, 3)
 
 
+def test_what_is_given_up_is_counted_once_whatever_is_planned_for_it() -> None:
+    made = account()
+    made.add(Evidence(B, "divergence", "it differs", 49.0), committed=8)
+    made.count()
+    made.planned("restore", 6, 3)  # a step more was committed before the plan
+    made.planned("restore", 6, 3)  # the first world never formed
+    made.planned("restore", 4, 5)
+    told = recovered(made, "restore", 4, 5)
+    assert (told["lost_steps"], made.lost_steps) == (5, 5)
+
+
 def test_a_fault_says_when_its_first_sign_was_seen() -> None:
     made = account(now=50.0)
     made.add(Evidence(B, "hang", "stopped", 47.5), committed=9)

@@ -10,7 +10,7 @@ from elasticd.core.jobs.nodes import NodeTable
 from elasticd.core.jobs.status import job_status
 from elasticd.core.jobs.table import JobTable
 from elasticd.core.leading.drivers import Drivers
-from elasticd.core.leading.phases.moves import Outcome
+from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.records import JobState
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
@@ -97,3 +97,13 @@ def test_what_ends_a_job_is_no_recovery_of_it() -> None:
     assert bench.office.account.recoveries == 1
     bench.driver.stage.fail("the script raised")
     assert ended(bench, "running", 13).records[JOB].account["recoveries"] == 0
+
+
+def test_of_a_job_that_rests_the_account_is_kept_until_it_is_cancelled() -> None:
+    bench = trained_to(13)
+    bench.driver.stage.end = Rest(13, "7@a/x")
+    table = ended(bench, "running", 13)
+    kept = table.records[JOB]
+    assert (kept.state, kept.step, kept.account["generation"] > 0) == ("queued", 13, True)
+    table.cancel(1, JOB, {"generation": 0, "loss": None})
+    assert table.records[JOB].account == kept.account
