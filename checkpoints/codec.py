@@ -24,7 +24,7 @@ from elasticd.checkpoints import header, integrity
 from elasticd.checkpoints.disk import (
     LOCAL_DISK,
     Disk,
-    make_folders,
+    filling,
     refusing,
     write_beside,
 )
@@ -130,7 +130,6 @@ def write_shard(
         StateError: the disk refuses (the path says where); an older file of that name is then
             untouched.
     """
-    make_folders(disk, path.parent)
     kinds = [(name, _FORMAT_NAMES[a.dtype], tuple(a.shape)) for name, a in tensors.items()]
     blank = "0" * integrity.DIGEST_DIGITS
     layout, text = header.encode(kinds, integrity.with_digests(metadata, [blank] * len(kinds)))
@@ -150,7 +149,8 @@ def write_shard(
         text = header.encode(kinds, integrity.with_digests(metadata, digests.values()))[1]
         return text
 
-    write_beside(disk, path, pieces(), head, contested=True)
+    with filling(disk, path.parent):
+        write_beside(disk, path, pieces(), head, contested=True)
     return ShardFile(layout.file_bytes, integrity.head_digest(text), digests)
 
 

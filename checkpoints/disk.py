@@ -108,6 +108,23 @@ def make_folders(disk: Disk, folder: Path) -> None:
         disk.sync_folder(folder.parent)
 
 
+@contextmanager
+def filling(disk: Disk, folder: Path) -> Iterator[None]:
+    """Have ``folder``, as :func:`make_folders` makes it. If the disk then refuses what is written
+    there, an empty one goes again: a disk that stays full gets no more and more of them.
+
+    Raises:
+        DiskError: it refuses.
+    """
+    try:
+        make_folders(disk, folder)
+        yield
+    except DiskError:
+        with suppress(OSError):  # there is something in it
+            folder.rmdir()
+        raise
+
+
 def write_beside(
     disk: Disk,
     path: Path,

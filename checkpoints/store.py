@@ -18,6 +18,7 @@ from elasticd.checkpoints.disk import (
     LOCAL_DISK,
     TEMPORARY,
     Disk,
+    filling,
     make_folders,
     refusing,
     write_beside,
@@ -151,7 +152,6 @@ class LocalStore:
             path = self._shard_path(job, step, stamp, index, count)
             raise TakenError(f"{path}: not a shard of this checkpoint")
         path = self._shard_path(job, step, stamp, index, count)
-        make_folders(self._disk, path.parent)
         written = 0
 
         def counted() -> Iterator[Chunk]:
@@ -160,7 +160,8 @@ class LocalStore:
                 written += memoryview(chunk).nbytes
                 yield chunk
 
-        write_beside(self._disk, path, counted(), contested=True)
+        with filling(self._disk, path.parent):
+            write_beside(self._disk, path, counted(), contested=True)
         return Shard(index, written, digest)
 
     def open_shard(self, job: JobId, step: int, stamp: Stamp, index: int, count: int) -> BinaryIO:

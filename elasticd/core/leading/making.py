@@ -89,7 +89,7 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         caller="" if caller == resume.members[0] else caller,
         calls=seating.calls,
         alone=deal.alone,
-        distrusted=office.trust.rollback,
+        distrusted=office.trust.distrusted,
         walks=len(held) > 1 and all(each.walks for each in held),
         chains=len(held) > 1 and all(each.chains for each in held),
         stores=last is not None and last.generation <= office.trust.apart,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -63,6 +63,9 @@ class Trust:
     """How often each node was the odd one out."""
     rollback: Tag = NO_TAG
     """The last world of which no state can be trusted: the next one starts from a checkpoint."""
+    spoilt: Tag = NO_TAG
+    """The same of the lines on which members differed. A state of a world that has gone on apart
+    from them is trusted, be it older."""
     not_finite: dict[int, set[Tag]] = field(default_factory=dict)
     """By step, the generations in which its loss was not finite."""
     benched: dict[NodeId, float] = field(default_factory=dict)
@@ -123,6 +126,15 @@ class Trust:
         self.rollback = max(self.rollback, world.generation)
         return news
 
+    def spoil(self, world: World) -> None:
+        """The same, but for those of worlds that have gone on apart from it."""
+        self.spoilt = max(self.spoilt, world.generation)
+
+    @property
+    def distrusted(self) -> Tag:
+        """Up to which world later leaders are to trust no state."""
+        return max(self.rollback, self.spoilt)
+
     def adopt(self, world: World) -> None:
         """What earlier leaders knew."""
         self.rollback = max(self.rollback, world.distrusted)
@@ -136,10 +148,15 @@ class Trust:
         """Nodes that the job goes on without for good."""
         return sorted(n for n, times in self.diverged.items() if times >= _DIVERGENCES)
 
-    def trusted(self, node: NodeId, holding: Holding) -> Holding:
-        """What counts of what a member says it holds."""
-        worst = max(self.rollback, self.tainted.get(node, NO_TAG))
-        if worst != NO_TAG and self._since(node, holding) <= worst:
+    def trusted(
+        self, node: NodeId, holding: Holding, apart: Collection[Tag] = frozenset()
+    ) -> Holding:
+        """What counts of what a member says it holds; ``apart``: worlds that have gone on apart
+        from what is spoilt."""
+        since = self._since(node, holding)
+        spoilt = NO_TAG if since in apart else self.spoilt
+        worst = max(self.rollback, spoilt, self.tainted.get(node, NO_TAG))
+        if worst != NO_TAG and since <= worst:
             return replace(holding, point=None)
         return holding
 
@@ -147,9 +164,11 @@ class Trust:
         """The world as of which it has its state."""
         return holding.entered or self.lent.get(node, NO_TAG)
 
-    def all_trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
-        """What counts of what members say they hold."""
-        found = {n: self.trusted(n, h) for n, h in holdings.items()}
+    def all_trusted(
+        self, holdings: Mapping[NodeId, Holding], apart: Collection[Tag]
+    ) -> dict[NodeId, Holding]:
+        """What counts of what members say they hold; ``apart`` as for :meth:`trusted`."""
+        found = {n: self.trusted(n, h, apart) for n, h in holdings.items()}
         return without_unproven(self._one_of(found))
 
     def take_one(self, world: World) -> None:

@@ -226,8 +226,10 @@ class Inventory:
         gone += [row for row in known.rows if not known.silent and row in lost and row not in gone]
         failures: list[str] = []
         if not request.dry_run:
-            for row in gone:
-                failures += await self._remove(row)
+            for row in tuple(gone):
+                if failed := await self._remove(row):
+                    failures += failed
+                    gone.remove(row)
             await self._states.changed(job)
         rest = [row for row in known.rows if row not in gone]
         return {
@@ -383,7 +385,8 @@ class Inventory:
             try:
                 await self._in_thread(self._store(node).remove, m.job, m.step, m.stamp)
             except ElasticdError as error:
-                failures.append(f"step {m.step} on {node}: {error}")
+                said = str(error).removeprefix(f"{node}: ")
+                failures.append(f"step {m.step} stays on {node}: {said}")
         return failures
 
 

@@ -23,6 +23,7 @@ from elasticd.checkpoints.retention import removed_from, superseded, useless
 from elasticd.checkpoints.summary import Row
 from elasticd.errors import ElasticdError, StateError
 from elasticd.shell.storage.manifests import ManifestMender
+from elasticd.shell.storage.outdated import remove_outdated, stored_by_all
 from elasticd.shell.storage.pins import GoingError
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.watching import FolderWatch
@@ -74,6 +75,7 @@ class Scrubber:
         self._round_seconds, self._retry_seconds = round_seconds, retry_seconds
         self._touched = asyncio.Event()
         self._changed: set[Path] = set()
+        self._behind: set[JobId] = set()
         self._tasks = Tasks("the care for checkpoints")
         self._folder = FolderWatch()
         self.watched = asyncio.Event()
@@ -85,6 +87,7 @@ class Scrubber:
         """Begin. In the event loop's thread."""
         self._states.doubted = self._note
         self._states.grown = self._grown
+        self._states.behind = self._is_behind
         self._tasks.keep("noticing what changes among the checkpoints", self._observe)
         self._tasks.keep("reading all checkpoints again", self._rounds)
         self._tasks.keep("repairing checkpoints", self._watch)
@@ -97,6 +100,10 @@ class Scrubber:
     def _grown(self) -> None:
         if self._quota_bytes:
             self._touched.set()
+
+    def _is_behind(self, job: JobId) -> None:
+        self._behind.add(job)
+        self._touched.set()
 
     async def close(self) -> None:
         self._throttle.over = True
@@ -154,6 +161,7 @@ class Scrubber:
         for damage in await asyncio.to_thread(self._missing):
             await self._repair(damage)
         await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
+        await self._catch_up()
 
     # --- finding --------------------------------------------------------------------------------
 
@@ -228,6 +236,15 @@ class Scrubber:
             log.warning("can't be set aside", path=str(damage.rotten.path), reason=str(error))
         await self._states.changed(damage.manifest.job)
 
+    async def _catch_up(self) -> None:
+        behind, self._behind = self._behind, set()
+        for job in sorted(behind):
+            try:
+                if await remove_outdated(self._states, self._nodes, job):
+                    await self._states.changed(job)
+            except ElasticdError as error:
+                log.warning("old checkpoints stay", job=job, reason=str(error))
+
     def _is_pruned(self, damage: Damage) -> bool:
         """The checkpoint was removed while we looked: nothing of it is missing."""
         return not self._path(damage.manifest, damage.shard).parent.is_dir()
@@ -247,7 +264,7 @@ class Scrubber:
             return touched
         spare: list[Row] = []
         for job in await asyncio.to_thread(self._states.store.jobs):
-            stored = await self._stored(job)
+            stored = await stored_by_all(self._states, self._nodes, job)
             rows, announced = summary.rows(stored), self._states.retaining.announced(job)
             lost = useless(rows, stored, announced)
             for row in lost:
@@ -263,15 +280,6 @@ class Scrubber:
 
     async def _used(self) -> int:
         return sum(map(_bytes, await self._all()))
-
-    async def _stored(self, job: JobId) -> dict[NodeId, list[Stored]]:
-        """What this node and those that answer have of a job."""
-        stored: dict[NodeId, list[Stored]] = {}
-        for node in (self._states.me, *self._nodes()):
-            with contextlib.suppress(ElasticdError):
-                store = self._states.store_of(node)
-                stored[node] = await asyncio.to_thread(store.stored, job)
-        return stored
 
     async def _remove(self, row: Row, nodes: Iterable[NodeId]) -> set[JobId]:
         m, removed = row.manifest, set[JobId]()

@@ -83,6 +83,8 @@ class States:
         """Told of a final shard that a peer could not use."""
         self.grown: Callable[[], object] = lambda: None
         """Told when one more checkpoint is consistent."""
+        self.behind: Callable[[JobId], object] = lambda job: None
+        """Told when one is that this node doesn't know."""
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
@@ -270,17 +272,22 @@ class States:
     async def _prune(self, effect: e.PruneStore) -> None:
         async with self._storing:
             try:
-                await asyncio.to_thread(self._prune_now, effect)
+                known = await asyncio.to_thread(self._prune_now, effect)
             except (ElasticdError, OSError) as error:
                 log.warning("old checkpoints stay", job=effect.job, reason=str(error))
+            else:
+                if not known:
+                    self.behind(effect.job)
         await self.changed(effect.job)
         self.grown()
 
-    def _prune_now(self, effect: e.PruneStore) -> None:
+    def _prune_now(self, effect: e.PruneStore) -> bool:
+        """Whether what is consistent is known here."""
         policies = self.retaining.policies(effect.job)
         known = self.store.manifests(effect.job)
         for old in overtaken(known, policies, effect.step, effect.lineage):
             self.remove_unused(old.job, old.step, old.stamp)
+        return any((m.step, m.lineage) == (effect.step, effect.lineage) for m in known)
 
     # --- serving ------------------------------------------------------------------
 

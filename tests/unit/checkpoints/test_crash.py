@@ -168,6 +168,21 @@ def test_refused_at_every_operation(tmp_path: Path, code: int) -> None:
         check(root, story)
 
 
+def test_a_full_disk_gets_no_more_and_more_folders(tmp_path: Path) -> None:
+    """Of each checkpoint that it refuses nothing is left, not even the folder."""
+    tensors, stop = {"a": mx.array([1.0, 2.0])}, 0
+    for stop in itertools.count():
+        root, spare = folders(tmp_path, stop)
+        path = root / "00000005-aa.partial" / "shard"
+        try:
+            write_shard(path, tensors, {}, disk=Disk(spare, stop, errno.ENOSPC))
+        except StateError:
+            assert not path.parent.exists()
+        else:
+            break
+    assert stop > 3
+
+
 def test_a_shard_is_the_old_or_the_new_one_whenever_it_is_killed(tmp_path: Path) -> None:
     old, new = {"a": mx.array([1.0, 2.0])}, {"a": mx.array([3.0, 4.0])}
     for stop in itertools.count():

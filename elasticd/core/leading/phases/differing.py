@@ -135,10 +135,10 @@ def _go_back(office: Office, world: World, agreed: Point) -> None:
     """Let nothing count that came after ``agreed``: neither of ``world`` nor of one that has gone
     on from there apart from it."""
     office.checkpoints.spoil(agreed)
-    office.trust.distrust(world)
+    office.trust.spoil(world)
     for known in office.roster.worlds(office.world):
         if office.checkpoints.is_of_spoilt(known):
-            office.trust.distrust(known)
+            office.trust.spoil(known)
 
 
 def _was_counted(office: Office, world: World, odd: NodeId, last: Tag) -> bool:

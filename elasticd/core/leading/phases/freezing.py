@@ -145,7 +145,11 @@ class Freezing:
     def _trusted(self, holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding]:
         office = self.office
         worlds = office.roster.worlds(office.world)
-        return comparing.without_untaken(worlds, office.trust.all_trusted(holdings))
+        checkpoints = office.checkpoints
+        apart = [
+            w.generation for w in worlds if checkpoints.spoilt and not checkpoints.is_of_spoilt(w)
+        ]
+        return comparing.without_untaken(worlds, office.trust.all_trusted(holdings, apart))
 
     def _council(self) -> Council:
         office, ctx = self.office, self.office.ctx

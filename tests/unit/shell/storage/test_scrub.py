@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -346,6 +347,40 @@ def test_the_quota_is_kept_when_a_checkpoint_is_consistent(tmp_path: Path) -> No
             assert node.steps() == [2]
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_node_that_could_not_store_lately_keeps_nothing_for_nobody(
+    tmp_path: Path, whole: bool
+) -> None:
+    """Its disk was full: the others have come to step 9, and have pruned what it still has. Only
+    what would be all that is left without them stays."""
+
+    async def story(node: Node) -> None:
+        node.records[JOB] = JobRecord(JOB, 1, SPEC, "", "running")
+        node.make(1, 2, 3)
+        node.peer_rots = True
+        for step in (1, 2, 3):
+            node.peer_store.remove(JOB, step, stamp_of(step))
+            if not whole:
+                node.path(step, 1).unlink()
+        for step in (7, 8, 9):
+            made = held_by_peer(step)
+            for shard in made.shards:
+                data, name = [content(step, shard.index)], (JOB, step, made.stamp, shard.index)
+                node.peer_store.put_shard(*name, COUNT, data, shard.digest)
+            node.peer_store.commit(made)
+        async with node.scrubbed():
+            node.states.prune_store(e.PruneStore(JOB, Lineage("line"), 9))
+            left = [3] if whole else []
+            while (steps := [m.step for m in await reported(node)]) != left:
+                assert steps == [1, 2, 3]
+
+    run(tmp_path, story)
+
+
+def held_by_peer(step: int) -> Manifest:
+    return replace(manifest_of(step), holders=((PEER,), (PEER,)))
 
 
 class StallingStore(LocalStore):
