@@ -177,7 +177,7 @@ def test_a_full_disk_gets_no_more_and_more_folders(tmp_path: Path) -> None:
         try:
             write_shard(path, tensors, {}, disk=Disk(spare, stop, errno.ENOSPC))
         except StateError:
-            assert not path.parent.exists()
+            assert path.exists() or not path.parent.exists()
         else:
             break
     assert stop > 3
