@@ -200,10 +200,12 @@ def test_all_is_lost_but_disks_one_of_them_rotten(
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("nodes", [2, 3])
 def test_all_copies_of_the_newest_rotten_an_older_one_is_restored(
-    make_cluster: Make, tmp_path: Path
+    make_cluster: Make, tmp_path: Path, nodes: int
 ) -> None:
-    with make_cluster(tmp_path, 2) as cluster:
+    """Of two nodes each has all shards; of three none has, and each reads others' rotten ones."""
+    with make_cluster(tmp_path, nodes) as cluster:
         settings: dict[str, Any] = {"train__steps": 32, "checkpoint__every_steps": 5}
         settings["recovery__spare"] = "none"
         digest = cluster.wait_end(cluster.submit("high.py", **settings))["digest"]
