@@ -188,6 +188,9 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
     status = status or 0
     finding = signatures.cause_of_exit(status, tail, memory)
     evidence = f"trainer ended with {finding.text} while {trainer.phase}"
+    if exited.late_seconds:
+        within = f"{exited.late_seconds:g} s (recovery.user_code_seconds)"
+        evidence = f"trainer did not come to Run(...) within {within}, and was ended"
     if trainer.hung:
         return Ending("hang", trainer.hung + _wait(memory) + _stack(tail), confidence="likely")
     if finding.fault == "worker_exit":

@@ -395,6 +395,8 @@ class ChildExited:
     memory: LastMemory | None = None
     before: bool = False
     """It was about to end, or had ended, when its end was asked for."""
+    late_seconds: float = 0.0
+    """It was ended since it was not up within so long; 0: it wasn't."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,12 +345,13 @@ class Children:
         del self._running[one.id], self._ids[child.nonce]
         self._ended.append(one)
         one.close()
+        late = one.unit.late_seconds
         one.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._paths.close(one.id)
         self._exports.ended(one.id)
         log.info("child ended", child=repr(child), status=status)
         memory = self.watch.last_seen(child.pid)
-        self._post(e.ChildExited(one.id, status, one.last_words(_TAIL_LINES), memory, before))
+        self._post(e.ChildExited(one.id, status, one.last_words(_TAIL_LINES), memory, before, late))
 
     def _on_stopped(self, child: Child, seconds: float) -> None:
         one = self._who(child)

@@ -31,6 +31,12 @@ class RunningUnit:
     def state(self) -> machine.State:
         return self._status.state
 
+    @property
+    def late_seconds(self) -> float:
+        """It is being ended since it was not up within so long; 0: it isn't."""
+        late = self.state is machine.State.DEACTIVATING and self._status.fault
+        return self._unit.start_timeout_seconds if late else 0.0
+
     def tell(self, event: machine.Event) -> None:
         """Take in what happened, and do what follows from it."""
         transition = machine.step(self._unit, self._status, monotonic_seconds(), event)

@@ -390,3 +390,13 @@ def test_a_lost_script_of_a_plain_job_ends_the_world_and_no_trainer() -> None:
     made.attend()
     assert (the_fault(made).fault, the_fault(made).evidence) == ("reducer_lost", why)
     assert made.crew.trainer is made.trainer and made.part.place is place
+
+
+def test_a_script_that_is_slow_to_come_to_run_is_told_by_its_limit() -> None:
+    """Not by the signal by which its daemon has ended it."""
+    made = desk("starting")
+    late = e.ChildExited(made.trainer.child, -15, "", late_seconds=2.0)
+    made.part.on_child(late)
+    made.attend()
+    evidence = the_fault(made).evidence
+    assert "within 2 s (recovery.user_code_seconds)" in evidence and "signal" not in evidence
