@@ -189,7 +189,7 @@ def wait(client: Client, job: str, *, json: bool, answered: bool = True) -> int:
         )
         raise
     if json:
-        print_json(final)
+        print_json(plainjobs.told(final))
     else:
         say(summary(final))
     return 0 if final.get("state") == "finished" else 1

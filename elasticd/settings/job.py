@@ -6,6 +6,7 @@ Attribute names are the file's keys (``global`` is a keyword, hence ``global_``)
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -289,10 +290,20 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         optimizers.check(document, recipes.OPTIMIZER, spec.recipe.config.optimizer_config)
         found = recipes.check_files(document, path.parent, spec.recipe)
         spec = replace(spec, recipe=found)
+    _check_files(document, path.parent, spec.job.files)
     start = spec.train.init_from
     if start and not Path(start).is_absolute() and not (path.parent / start).exists():
         raise document.error(("train", "init_from"), f"there is no {show(start)}")
     return spec
+
+
+def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None:
+    for number, name in enumerate(names):
+        path, key = PurePosixPath(name), ("job", "files", f"[{number}]")
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise document.error(key, f"{show(name)} must be a path inside the job's folder")
+        if not os.path.lexists(folder / path):
+            raise document.error(key, f"there is no {show(name)}")
 
 
 def _build(document: Document) -> JobSpec:

@@ -20,6 +20,9 @@ from elasticd.settings.toml_lines import KeyPath, key_lines
 
 T = TypeVar("T")
 MAX_FILE_BYTES = 1 << 20
+_PART = re.compile(r"'([^']*)'")
+_KEY_PARTS = re.compile(r"\((?:'[^']*'(?:, |,)?)+\)")
+"""As tomllib's errors show a key: ``('job', 'env')``."""
 
 
 def read_text(path: Path, kind: str) -> str:
@@ -190,6 +193,7 @@ def _is_required(item: dataclasses.Field[Any]) -> bool:
 
 
 def _syntax_error(message: str, text: str) -> tuple[str, int | None]:
+    message = _KEY_PARTS.sub(lambda key: ".".join(_PART.findall(key[0])), message)
     found = re.search(r" \(at line (\d+), column (\d+)\)$", message)
     if found:
         start = message[: found.start()]

@@ -320,5 +320,8 @@ def test_files_that_are_not_beside_a_job_are_refused_by_name(tmp_path: Path, nam
     (tmp_path / "link").symlink_to("/etc/passwd")
     toml = tmp_path / "a.toml"
     toml.write_text(f'{_REST}[job]\nname = "a"\nentrypoint = "a.py"\nfiles = ["{name}"]\n')
+    said = "link" if name == "link" else r"^\S+a\.toml:\d+: job\.files\[0\]: "
     with pytest.raises(UsageError, match=name or "path inside"):
+        archive.of_job(toml, bare=True)
+    with pytest.raises(UsageError, match=said):
         archive.of_job(toml, bare=True)

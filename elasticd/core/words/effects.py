@@ -2,10 +2,8 @@
 
 Effects are performed in list order; their results come back as events. A :class:`Persist` is
 durable before any later effect of the same list is performed, so "persist before send" is visible
-in the order.
-
-The node speaks in messages (:class:`Send`, :class:`Received`); the shell carries the frames that
-core/endpoint.py makes of them (:class:`Transmit`, :class:`Arrived`).
+in the order. The node speaks in messages (:class:`Send`, :class:`Received`); the shell carries the
+frames that core/endpoint.py makes of them (:class:`Transmit`, :class:`Arrived`).
 """
 
 from __future__ import annotations
@@ -387,16 +385,15 @@ class ChildSaid:
 @dataclass(frozen=True, slots=True)
 class ChildExited:
     """``status``: exit code, or minus the signal; None: not known, as another daemon started it.
-    ``tail``: the last lines that it printed."""
+    ``tail``: its last lines. ``before``: it was about to end, or had ended, when its end was asked
+    for. ``late_seconds``: it was ended since it was not up within so long."""
 
     child: ChildId
     status: int | None
     tail: str
     memory: LastMemory | None = None
     before: bool = False
-    """It was about to end, or had ended, when its end was asked for."""
     late_seconds: float = 0.0
-    """It was ended since it was not up within so long; 0: it wasn't."""
 
 
 @dataclass(frozen=True, slots=True)

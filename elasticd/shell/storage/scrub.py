@@ -87,7 +87,6 @@ class Scrubber:
         """Begin. In the event loop's thread."""
         self._states.doubted = self._note
         self._states.grown = self._grown
-        self._states.behind = self._is_behind
         self._tasks.keep("noticing what changes among the checkpoints", self._observe)
         self._tasks.keep("reading all checkpoints again", self._rounds)
         self._tasks.keep("repairing checkpoints", self._watch)
@@ -95,15 +94,14 @@ class Scrubber:
     def keep_within(self, quota_bytes: int) -> None:
         """From now on; 0: as much as there is."""
         self._quota_bytes = quota_bytes
-        self._grown()
-
-    def _grown(self) -> None:
-        if self._quota_bytes:
+        if quota_bytes:
             self._touched.set()
 
-    def _is_behind(self, job: JobId) -> None:
-        self._behind.add(job)
-        self._touched.set()
+    def _grown(self, job: JobId, known: bool) -> None:
+        if not known:
+            self._behind.add(job)
+        if self._quota_bytes or self._behind:
+            self._touched.set()
 
     async def close(self) -> None:
         self._throttle.over = True

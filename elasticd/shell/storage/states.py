@@ -81,10 +81,8 @@ class States:
         self.pins = Pins()
         self.doubted: Callable[[Path], object] = lambda path: None
         """Told of a final shard that a peer could not use."""
-        self.grown: Callable[[], object] = lambda: None
-        """Told when one more checkpoint is consistent."""
-        self.behind: Callable[[JobId], object] = lambda job: None
-        """Told when one is that this node doesn't know."""
+        self.grown: Callable[[JobId, bool], object] = lambda job, known: None
+        """Told when one more checkpoint is consistent, and whether this node has its manifest."""
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
@@ -270,16 +268,14 @@ class States:
             self._post(event(await _stored_of(self.store, job)))
 
     async def _prune(self, effect: e.PruneStore) -> None:
+        known = True
         async with self._storing:
             try:
                 known = await asyncio.to_thread(self._prune_now, effect)
             except (ElasticdError, OSError) as error:
                 log.warning("old checkpoints stay", job=effect.job, reason=str(error))
-            else:
-                if not known:
-                    self.behind(effect.job)
         await self.changed(effect.job)
-        self.grown()
+        self.grown(effect.job, known)
 
     def _prune_now(self, effect: e.PruneStore) -> bool:
         """Whether what is consistent is known here."""

@@ -78,6 +78,7 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
             '1: partition: must be "available" or "strict", not "strct"; did you mean "strict"?',
         ),
         ("a = 1\na = 2\n", "2: column 6: cannot overwrite a value"),
+        ("[keep]\n[keep]\n", "2: column 6: cannot declare keep twice"),
     ],
 )
 def test_mistakes_are_named(text: str, error: str, tmp_path: Path) -> None:
