@@ -1,4 +1,5 @@
-"""The folders of a home: each may be a link to one on another disk."""
+"""What lies where in a home: folders, of which each may be a link to one on another disk, and files
+without which no daemon starts."""
 
 from __future__ import annotations
 
@@ -10,10 +11,14 @@ FOLDERS = (
     "archives", "cache", "checkpoints", "clones", "events", "history", "jobs", "logs", "output",
     "outputs", "reached", "work",
 )  # fmt: skip
+FILES = ("children.json", "daemon.json", "events/_shelf", "journal.begun", "lock")
 
 
 def misplaced(home: Path) -> Iterator[tuple[Path, str, str]]:
-    """Where something else is in the place of a folder: that, the cause and the cure."""
+    """Where something else is in the place of a folder or a file: that, the cause and the cure."""
+    for path in (home / name for name in FILES):
+        if path.is_dir():
+            yield path, "is a folder, not a file", "Put it aside; the daemon makes its own"
     for path in (home / name for name in FOLDERS):
         if not os.path.lexists(path) or path.is_dir():
             continue

@@ -28,7 +28,7 @@ from elasticd.shell.daemon import main
 from elasticd.shell.network.wall import LASTING_SECONDS, REFUSALS, Wall
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.shell.storage.health import examine
-from elasticd.shell.storage.homefolders import FOLDERS
+from elasticd.shell.storage.homefolders import FILES, FOLDERS
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId, Tag
 from tests.members import member
@@ -366,6 +366,15 @@ def test_what_is_in_the_place_of_a_folder_is_told(
     if link:
         (tmp_path / "away").mkdir()
         assert examined(ctl, home) == (0, [])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_in_the_place_of_a_file_is_told(ctl: Ctl, home: Path, name: str) -> None:
+    (home / name).mkdir(parents=True)
+    code, found = examined(ctl, home)
+    assert code == 1
+    (it,) = [each for each in found if "is a folder" in each["cause"]]
+    assert (it["path"], it["wrong"]) == (str(home / name), True) and "aside" in it["cure"]
 
 
 def test_another_account_is_told_whom_to_be(home: Path) -> None:
