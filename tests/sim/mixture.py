@@ -212,9 +212,14 @@ class Mixture:
                 self._broken(f"{host.name} has {key} of {name} as {value}, not {known[key]}")
 
     def lost_journal(self, host: Host) -> None:
-        """What its disk had does not bind it any more; others have it."""
+        """What its disk had does not bind it any more: others have it, or it is gone."""
         for key in [key for key in self.had if key[0] == host.name]:
-            del self.had[key]
+            had, (_, *of) = self.had.pop(key), key
+            others = {
+                told for (_, *its), told_of in self.had.items() if its == of for told in told_of
+            }
+            for gone in had - others:
+                self.written[key[1], key[2]].pop(gone, None)
 
     def missing(self) -> str:
         """What some living node lacks of what the version to come has written, or nothing."""
