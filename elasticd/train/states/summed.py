@@ -83,7 +83,7 @@ def pruned(tree: Any) -> Any:
         return tree
     if not tree_flatten(tree):
         return {}
-    return _rebuilt(tree, map(pruned, tree))
+    return rebuilt(tree, map(pruned, tree))
 
 
 def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:
@@ -100,10 +100,10 @@ def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:
     leaves = [number for number, item in enumerate(tree) if not _is_container(item)]
     if leaves and not any(keep(f"{prefix}{number}") for number in leaves):
         return {}
-    return _rebuilt(tree, (narrowed(item, keep, f"{prefix}{n}.") for n, item in enumerate(tree)))
+    return rebuilt(tree, (narrowed(item, keep, f"{prefix}{n}.") for n, item in enumerate(tree)))
 
 
-def _rebuilt(tree: Any, items: Iterable[Any]) -> Any:
+def rebuilt(tree: Any, items: Iterable[Any]) -> Any:
     """A list, tuple or named tuple like ``tree`` of other items."""
     return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
 

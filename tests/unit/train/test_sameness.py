@@ -155,6 +155,11 @@ def test_a_count_that_is_none(every: Any) -> None:
         elasticd.check_weights(model_of(), every=every)
 
 
+def test_what_is_no_model_is_told() -> None:
+    with pytest.raises(UsageError, match=r"model= must be an mlx.nn.Module, not a dict"):
+        elasticd.check_weights({"a": mx.ones(2)})  # type: ignore[arg-type]
+
+
 def test_the_example_of_the_docs() -> None:
     text = (Path(__file__).parents[3] / "docs/plain.md").read_text()
     text = text[text.index("## The same weights everywhere") :]
