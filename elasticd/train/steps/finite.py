@@ -19,7 +19,10 @@ def skips(seat: Seat, step: int, loss: float, weight: float) -> bool:
         return False
     policy = seat.spec.recovery.on_nan if weight else "skip"
     if policy == "stop":
-        reason = f'the loss of step {step} is {loss} (recovery.on_nan = "stop")'
+        what = f"loss of step {step} is {loss}"
+        if not math.isfinite(weight):  # then no mean is, whatever the losses are
+            what = f"sum of the weights of step {step} is {weight}"
+        reason = f'the {what} (recovery.on_nan = "stop")'
         seat.refuse(reason)
         raise GenerationLost(reason)
     seat.not_finite(step, loss, policy)

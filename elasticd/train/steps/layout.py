@@ -32,7 +32,7 @@ from elasticd.errors import StateError, UsageError
 from elasticd.train.states.summed import narrowed, pruned
 from elasticd.train.states.trees import describe
 from elasticd.train.states.updates import Reduced
-from elasticd.train.steps.weighted import GrainLoss
+from elasticd.train.steps.weighted import GrainLoss, check_total
 
 Vector = list[mx.array]
 """The vector in pieces: flat float32 arrays, in the layout's order."""
@@ -245,9 +245,14 @@ class Layout:
         return Reduced(loss, weight, metrics, state, self.tree_of(gradients))
 
     def header(self, total: Vector) -> tuple[list[float], float]:
-        """The means of the loss and of the metrics over a step, and the weight of them all."""
+        """The means of the loss and of the metrics over a step, and the weight of them all.
+
+        Raises:
+            UsageError: a weight was negative.
+        """
         means = np.array(total[0])[: 2 + len(self.metrics)]
         weighted_loss, weight, *weighted = means
+        check_total(weight)
         if weight == 0:
             return [math.nan] * (1 + len(weighted)), 0.0
         return [float(value / weight) for value in (weighted_loss, *weighted)], float(weight)

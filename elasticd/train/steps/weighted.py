@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from elasticd.settings.rules import encodable
 
 STEP = "step"
 """The argument of a loss that is given the step's number."""
+_WEIGHT_IS = (
+    "it must be a finite number from 0, in elasticd.Weighted(mean, weight) and step.accumulate(…,"
+    " weight=): put a sign into the mean"
+)
 _NO_METRICS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -23,8 +28,8 @@ class Weighted(NamedTuple):
     """What a loss returns where samples don't weigh the same, or where it has figures to show.
 
     ``mean`` is the mean over the batch, and what is differentiated. ``weight`` says how much the
-    batch counts beside the others: the number of its tokens, say. ``metrics`` are further means
-    over the same batch, by name. They come back as ``step.metrics``, over the global batch.
+    batch counts beside the others, from 0: the number of its tokens, say. ``metrics`` are further
+    means over the same batch, by name. They come back as ``step.metrics``, over the global batch.
     """
 
     mean: Any
@@ -47,7 +52,7 @@ def loss_of(given: Any, samples: int, weight: Any, metrics: Mapping[str, Any] | 
     beside it, or None.
 
     Raises:
-        UsageError: it is neither a mean nor a :class:`Weighted`.
+        UsageError: it is neither a mean nor a :class:`Weighted`, or its weight is none.
     """
     if isinstance(given, Weighted):
         if weight is not None or metrics is not None:
@@ -62,8 +67,29 @@ def loss_of(given: Any, samples: int, weight: Any, metrics: Mapping[str, Any] | 
         )
     shown = {_named(name): _scalar(f"metric {name!r}", value) for name, value in _items(metrics)}
     counted = weight is None
-    heavy = _scalar("weight", samples if weight is None else weight)
+    heavy = _scalar("weight", samples) if weight is None else _weight(weight)
     return GrainLoss(_scalar("loss", given), heavy, counted, shown)
+
+
+def check_total(weight: float) -> None:
+    """``weight`` is the sum of the weights of a step.
+
+    Raises:
+        UsageError: one of them was negative.
+    """
+    if weight == -math.inf:
+        raise UsageError(f"a batch's weight was negative; {_WEIGHT_IS}")
+
+
+def _weight(given: Any) -> mx.array:
+    """An array's value isn't known yet: a negative one becomes so that it shows in the sum of a
+    step's weights."""
+    weight = _scalar("weight", given)
+    if isinstance(given, mx.array):
+        return mx.where(weight < 0, -math.inf, weight)
+    if not 0 <= (value := float(weight.item())) < math.inf:  # type: ignore[arg-type]
+        raise UsageError(f"a batch's weight is {value}; {_WEIGHT_IS}")
+    return weight
 
 
 def explained(error: ValueError) -> str:

@@ -258,9 +258,15 @@ def late_metrics(model: Any, batch: mx.array) -> Any:
     return elasticd.Weighted(model(batch).square().mean(), len(batch), shown)
 
 
+def negative_weight(model: Any, batch: mx.array) -> Any:
+    """Of one batch among several, whose sum is above 0."""
+    return elasticd.Weighted(model(batch).square().mean(), 2 - batch.max())
+
+
 @pytest.mark.parametrize(
     ("of", "says"),
     [
+        (negative_weight, "a batch's weight was negative; it must be a finite number from 0"),
         (pair_loss, "a tuple of 2 values; return the mean alone"),
         (tokens_loss, "a tuple of 2 values; return the mean alone"),
         (named_pair_loss, "a Pair of 2 values; return the mean alone"),
