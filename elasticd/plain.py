@@ -36,12 +36,12 @@ def keep(path: str | os.PathLike[str], *, last: int = 4) -> None:
             so many are kept. One that is no more there at the next call isn't kept any longer.
 
     Raises:
-        UsageError: it isn't there, is a link, or lies elsewhere.
+        UsageError: it isn't there, is a link, or lies elsewhere, or ``last`` is no such number.
         OperationError: it is being written.
         OSError: the disk refuses.
     """
-    if last < 1:
-        raise UsageError(f"elasticd.plain.keep: last= must be 1 or more, not {last}")
+    if isinstance(last, bool) or not isinstance(last, int) or last < 1:
+        raise UsageError(f"elasticd.plain.keep: last= must be a whole number from 1, not {last!r}")
     rank, is_in_job = os.environ.get("MLX_RANK", "0"), {OUTPUTS, WORK} <= set(os.environ)
     work = Path(os.path.realpath(os.environ.get(WORK, ".")))
     outputs = Path(os.path.realpath(os.environ.get(OUTPUTS, ".")))

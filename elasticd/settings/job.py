@@ -24,6 +24,7 @@ from elasticd.settings.rules import (
     integer,
     list_of,
     meant,
+    number,
     one_of,
     positive_number,
     rule,
@@ -85,7 +86,9 @@ def _environment(value: object) -> object:
 
 
 def _hours(value: object) -> float:
-    return 0.0 if value == 0 and value is not False else float(str(positive_number(1e6)(value)))
+    hours = number(0, 1e6)(value)
+    assert isinstance(hours, float)
+    return hours
 
 
 def _every_steps(value: object) -> int | str:

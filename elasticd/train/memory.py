@@ -61,7 +61,7 @@ class MemoryOptimizer:
         measured: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         memory_bytes: int | None = None,
         optimizer: Literal["sgd", "momentum", "lion", "adam", "adamw"] = "adam",
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        dtype: Literal["float32", "bfloat16", "float16"] | mx.Dtype = "float32",
     ) -> MemorySuggestion:
         """The most samples at once that fit in a node's memory, and why.
 
@@ -77,17 +77,21 @@ class MemoryOptimizer:
         Raises:
             UsageError: an argument makes no sense.
         """
-        for value, known in ((optimizer, _MOMENTS), (dtype, _BYTES)):
-            if value not in known:
-                raise _wrong(f"{value!r} is none of {', '.join(known)}")
+        kind = str(dtype).rpartition(".")[2] if isinstance(dtype, mx.Dtype) else dtype
+        for name, value, known in (("optimizer", optimizer, _MOMENTS), ("dtype", kind, _BYTES)):
+            if not isinstance(value, str) or value not in known:
+                raise _wrong(f"{name}= must be one of {', '.join(known)}, not {value!r}")
         DistributedConfig(num_devices, 1)
-        if global_batch is not None and global_batch < 1:
-            raise _wrong(f"global_batch must be 1 or more, not {global_batch}")
+        for name, count in (("global_batch", global_batch), ("memory_bytes", memory_bytes)):
+            if count is not None and (type(count) is not int or count < 1):
+                raise _wrong(f"{name}= must be a whole number from 1, not {count!r}")
+        if step is not None and not callable(step):
+            raise _wrong(f"step= must be a function of a number of samples, not {step!r}")
         if global_batch is not None and global_batch % num_devices:
             raise _wrong(f"global_batch={global_batch} is no multiple of {num_devices} devices")
         share = None if global_batch is None else global_batch // num_devices
         jobs = [measured] if isinstance(measured, Mapping) else list(measured)
-        sizes = _sizes(model_size, _BYTES[dtype])
+        sizes = _sizes(model_size, _BYTES[kind])
         fit, said = _fitted(sizes, optimizer, [_of_job(job) for job in jobs], step)
         limit, limit_said = node_limit(memory_bytes)
         return _suggested(fit, limit, share, num_devices, [*said, limit_said])
@@ -211,8 +215,6 @@ def node_limit(memory_bytes: int | None) -> tuple[int, str]:
     else:
         whose = "a node has" if memory_bytes is not None else "this machine has"
         whole = memory_bytes if memory_bytes is not None else int(psutil.virtual_memory().total)
-        if whole < 1:
-            raise _wrong(f"memory_bytes must be 1 or more, not {memory_bytes}")
         is_small = whole <= _SMALL_MAC_BYTES
         most = whole * 2 // 3 if is_small else whole * 3 // 4
         said = (

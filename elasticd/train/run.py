@@ -26,6 +26,7 @@ from elasticd.train.states.base import Base
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.tracked import STATE, STREAM
+from elasticd.train.states.trees import is_real
 from elasticd.train.steps import randomness
 from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
@@ -48,6 +49,10 @@ from elasticd.train.world import TrainerWorld
 
 T = TypeVar("T")
 _REASON_LETTERS = 400
+_NO_STEPS_LEFT = (
+    "this loop over the run is empty: all steps were made in the first one, which has all epochs in"
+    " it (step.epoch says which one)"
+)
 
 
 class Run:
@@ -95,15 +100,7 @@ class Run:
         Raises:
             UsageError, ConfigError: something here, or in job.toml, is wrong.
         """
-        if not isinstance(model, Module):
-            raise UsageError(f"model= is a {type(model).__name__}, not an mlx.nn.Module")
-        if clip_norm is not None and clip_norm <= 0:
-            raise UsageError(f"clip_norm= must be above 0, not {clip_norm}")
-        if compile and loss is None:
-            raise UsageError(
-                "compile=True compiles the loss that Run(…, loss=) is given; with run.steps() put "
-                "mx.compile around your own function"
-            )
+        _check(model, loss, clip_norm, collate, compile)
         seat = HOST.sit()
         self._seat = AloneSeat.find() if seat is None else seat
         spec = self._seat.spec
@@ -129,7 +126,8 @@ class Run:
                 self._state.track(STREAM, _StreamState(source, self._runner))
         HOST.at_end(self._conclude)
         HOST.advises(self._advice)
-        self._looping = False
+        self._looping = self._over = False
+        """Whether the loop has begun, and whether all steps were made in it."""
         self._not_left: BaseException | None = None
         """Why it could not leave its loop as it should."""
         self._was_main = True
@@ -254,8 +252,13 @@ class Run:
                 the same on every rank.
 
         Raises:
-            UsageError: it can't be stored, or the name is taken.
+            UsageError: it can't be stored, the name is taken, or the loop has begun.
         """
+        if self._looping:
+            raise UsageError(
+                f"run.track({name!r}, …) belongs above the loop: what a process that joins, or a"
+                " checkpoint, has is known by then"
+            )
         self._own.tracked(thing)
         if per_rank:
             self._runner.by_rank.track(name, thing)
@@ -287,11 +290,19 @@ class Run:
         Raises:
             UsageError: it can't be called here, or what ``fn`` returns can't be told.
         """
+        if not callable(fn):
+            raise UsageError(f"run.on_main() takes a function, not {fn!r}")
         return self._runner.calls.call(fn)
 
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation
-        mode; has a deadline of its own. Returns what ``fn`` returns."""
+        mode; has a deadline of its own. Returns what ``fn`` returns.
+
+        Raises:
+            UsageError: ``fn`` is no function.
+        """
+        if not callable(fn):
+            raise UsageError(f"run.evaluate() takes a function, not {fn!r}")
         modules: list[Any] = self._model.modules()  # type: ignore[no-untyped-call]
         modes = [(module, module.training) for module in modules]
         self._seat.phase("evaluate")
@@ -307,11 +318,15 @@ class Run:
         """The steps that are still to be made. The loop's body computes and applies each.
 
         Raises:
-            UsageError: the body of the loop didn't apply its step, or there are two loops.
+            UsageError: the body of the loop didn't apply its step, or there are two loops. One
+                behind the last step is empty.
         """
         return self._steps(None)
 
     def _steps(self, clip_norm: float | None) -> Iterator[Step]:
+        if self._over:
+            name_own([_NO_STEPS_LEFT], aloud=self.rank == 0)
+            return
         if self._looping:
             raise UsageError(
                 "a run can be looped over once, and has all epochs in it: step.epoch says which one"
@@ -325,6 +340,7 @@ class Run:
                 raise OperationError("the job has ended")
             if runner.finished:
                 if runner.finish():
+                    self._over = True
                     return
                 continue
             step = Step(runner, self._source, self._collate, self._optimizer, clip_norm)
@@ -391,6 +407,26 @@ class Run:
             step.apply()
             if not step.late:
                 yield step
+
+
+def _check(model: Any, loss: Any, clip_norm: Any, collate: Any, compile: Any) -> None:
+    if not isinstance(model, Module):
+        raise UsageError(f"model= is a {type(model).__name__}, not an mlx.nn.Module")
+    for name, function, form in (
+        ("loss", loss, "loss(model, batch)"),
+        ("collate", collate, "collate(samples)"),
+    ):
+        if function is not None and not callable(function):
+            raise UsageError(f"{name}= must be a function, {form}, not {function!r}")
+    if clip_norm is not None and not (is_real(clip_norm) and clip_norm > 0):
+        raise UsageError(f"clip_norm= must be a number above 0, not {clip_norm!r}")
+    if not isinstance(compile, bool):
+        raise UsageError(f"compile= must be True or False, not {compile!r}")
+    if compile and loss is None:
+        raise UsageError(
+            "compile=True compiles the loss that Run(…, loss=) is given; with run.steps() put "
+            "mx.compile around your own function"
+        )
 
 
 class _StreamState:

@@ -46,8 +46,13 @@ def scaled_learning_rate(
     if callable(learning_rate):
         pace = ratio if same_samples else 1
         return lambda step: learning_rate(step * pace) * factor  # type: ignore[return-value]
-    if not isinstance(learning_rate, (int, float)) or not math.isfinite(learning_rate):
+    if (
+        isinstance(learning_rate, bool)
+        or not isinstance(learning_rate, (int, float))
+        or not 0 <= learning_rate < math.inf
+    ):
         raise UsageError(
-            f"scaled_learning_rate: {learning_rate!r} is neither a finite number nor a schedule"
+            "scaled_learning_rate: learning_rate must be a finite number from 0, or a schedule,"
+            f" not {learning_rate!r}"
         )
     return learning_rate * factor

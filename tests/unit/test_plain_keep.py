@@ -184,7 +184,7 @@ def test_what_cannot_be_kept(node: Node, tmp_path: Path, path: str, why: str) ->
 
 
 def test_a_count_that_keeps_nothing(node: Node) -> None:
-    with pytest.raises(UsageError, match="last= must be 1 or more, not 0"):
+    with pytest.raises(UsageError, match="last= must be a whole number from 1, not 0"):
         elasticd.plain.keep(node.writes("a.npz"), last=0)
 
 

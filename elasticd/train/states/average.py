@@ -11,7 +11,7 @@ from mlx.nn.layers.base import Module
 
 from elasticd.errors import UsageError
 from elasticd.train.states.state import model_tree
-from elasticd.train.states.trees import array_slots, check_alike, share
+from elasticd.train.states.trees import array_slots, check_alike, is_real, share
 
 
 class EMA:
@@ -35,8 +35,8 @@ class EMA:
         """
         if not isinstance(model, Module):
             raise UsageError(f"EMA(model=) is a {type(model).__name__}, not an mlx.nn.Module")
-        if not 0 <= decay < 1:
-            raise UsageError(f"EMA(decay=) must be at least 0 and below 1, not {decay}")
+        if not is_real(decay) or not 0 <= decay < 1:
+            raise UsageError(f"EMA(decay=) must be a number from 0 and below 1, not {decay!r}")
         self.decay = decay
         self._model = model
         self._average = {path: _wide(slot.value) for path, slot in self._slots().items()}

@@ -11,6 +11,7 @@ import math
 import os
 import random
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from typing import Any, NoReturn
 
 import mlx.core as mx
@@ -189,6 +190,11 @@ DEEPEST = 100
 MOST_BITS = 10_000
 """Of an integer: Python writes none that is much longer."""
 _SCALARS = (type(None), bool, int, float, str)
+
+
+def is_real(value: object) -> bool:
+    """Whether it is one number, of Python's or NumPy's."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_numeric(value: Any) -> bool:

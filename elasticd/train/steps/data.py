@@ -157,8 +157,21 @@ class StreamSource:
 
     @property
     def has_state(self) -> bool:
-        """Whether the iterator can say where it is."""
-        return hasattr(self._iterator, "state") and hasattr(self._iterator, "load_state")
+        """Whether the iterator can say where it is.
+
+        Raises:
+            UsageError: it has the names for that, and they are no methods.
+        """
+        both = [getattr(self._iterator, name, None) for name in ("state", "load_state")]
+        if None in both:
+            return False
+        for name, found in zip(("state()", "load_state(state)"), both, strict=True):
+            if not callable(found):
+                raise UsageError(
+                    f"data= is a stream, and {name} of its iterator is a {type(found).__name__}:"
+                    " make it a method. Is it a property?"
+                )
+        return True
 
     def state(self, step: int) -> dict[str, Any]:
         """Where the stream is after ``step``; the same on every rank."""

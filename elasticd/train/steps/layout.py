@@ -281,6 +281,18 @@ def check_sums(path: str, gradient: mx.array) -> None:
         raise UsageError(f"the gradient of {path} is {describe(gradient)}; it can't be summed")
 
 
+def check_assigned(gradients: Any, places: Mapping[str, mx.array]) -> None:
+    """Raises UsageError for gradients of a script's own that are none of these ``places``."""
+    for path, array in flatten(gradients).items():
+        if path not in places:
+            raise UsageError(f"step.grads = …: the model has no parameter {path!r}")
+        if array.shape != places[path].shape:
+            raise UsageError(
+                f"step.grads = …: the gradient of {path} has shape {array.shape}, its parameter"
+                f" {places[path].shape}"
+            )
+
+
 def flatten(gradients: Any) -> dict[str, mx.array]:
     """Gradients by path.
 
@@ -290,7 +302,10 @@ def flatten(gradients: Any) -> dict[str, mx.array]:
     flat: list[tuple[str, mx.array]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
     for path, array in flat:
         if not isinstance(array, mx.array):
-            raise UsageError(f"the gradient of {path} is a {type(array).__name__}")
+            what = f"the gradient of {path} is" if path else "the gradients are"
+            raise UsageError(
+                f"{what} a {type(array).__name__}; give a tree of arrays, as nn.value_and_grad does"
+            )
     return dict(flat)
 
 

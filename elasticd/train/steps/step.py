@@ -9,10 +9,11 @@ from typing import Any, assert_never
 from mlx.utils import tree_map
 
 from elasticd.errors import GenerationLost, OperationError, UsageError
-from elasticd.train.states.trees import share
+from elasticd.train.states.trees import arrays, share
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps import randomness
 from elasticd.train.steps.data import Collate, Source, batch_of
+from elasticd.train.steps.layout import check_assigned, flatten
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.weighted import loss_of
 
@@ -87,7 +88,8 @@ class Step:
         to it to clip or transform it, with the same pure function on every rank.
 
         Raises:
-            UsageError: the step isn't reduced yet, or already applied.
+            UsageError: the step isn't reduced yet, or already applied. Or what is assigned is no
+                tree of arrays like the model's parameters; some may be left out.
         """
         if not self._late:
             self._result("step.grads")
@@ -102,6 +104,10 @@ class Step:
     def grads(self, gradients: Any) -> None:
         if not self._late:
             self._result("step.grads = …")
+        if self._applied:
+            raise UsageError("step.grads = …: the step is applied already")
+        places = flatten(self._gradients) | arrays(self._runner.state.model.state)
+        check_assigned(gradients, places)
         self._gradients = gradients
 
     def micro_batches(self) -> Iterator[Any]:

@@ -121,12 +121,19 @@ def test_the_global_batch_is_kept() -> None:
     [
         ({"model_size": "7GB"}, "must be a model, or its parameters"),
         ({"model_size": 0}, "must be a model"),
-        ({"global_batch": 0}, "global_batch must be 1 or more, not 0"),
-        ({"global_batch": -2}, "global_batch must be 1 or more, not -2"),
+        ({"global_batch": 0}, "global_batch= must be a whole number from 1, not 0"),
+        ({"global_batch": -2}, "global_batch= must be a whole number from 1, not -2"),
         ({"global_batch": 7}, "global_batch=7 is no multiple of 2 devices"),
-        ({"memory_bytes": 0}, "memory_bytes must be 1 or more"),
-        ({"optimizer": "adamm"}, "'adamm' is none of sgd"),
-        ({"dtype": "int8"}, "'int8' is none of float32"),
+        ({"memory_bytes": 0}, "memory_bytes= must be a whole number from 1, not 0"),
+        ({"memory_bytes": "16GB"}, "memory_bytes= must be a whole number from 1, not '16GB'"),
+        ({"global_batch": "8"}, "global_batch= must be a whole number from 1, not '8'"),
+        ({"step": 3}, "step= must be a function of a number of samples, not 3"),
+        (
+            {"optimizer": "adamm"},
+            "optimizer= must be one of sgd, momentum, lion, adam, adamw, not 'adamm'",
+        ),
+        ({"dtype": mx.int8}, "not 'int8'"),
+        ({"dtype": "int8"}, "dtype= must be one of float32, bfloat16, float16, not 'int8'"),
         ({"measured": {"micro_batch": 8, "ranks": []}}, "ask while the job trains"),
     ],
 )
@@ -147,3 +154,10 @@ def test_the_example_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     assert example is not None
     exec(example[1], {})
     assert "[batch]" in capsys.readouterr().out
+
+
+def test_a_dtype_of_mlx_is_one_too() -> None:
+    by_name = suggest(model_size="1M", num_devices=1, dtype="bfloat16", memory_bytes=1 << 30)
+    assert (
+        suggest(model_size="1M", num_devices=1, dtype=mx.bfloat16, memory_bytes=1 << 30) == by_name
+    )

@@ -110,9 +110,37 @@ def early_loss(step: Any, model: Any, gradient: Any) -> None:
     print(step.loss)
 
 
+def no_gradients(step: Any, model: Any, gradient: Any) -> None:
+    for batch in step.micro_batches():
+        step.accumulate(gradient(model, batch)[0], None)
+
+
+def grads_become(value: Callable[[Any], Any]) -> Callable[..., None]:
+    def body(step: Any, model: Any, gradient: Any) -> None:
+        no_apply(step, model, gradient)
+        step.grads = value(step.grads)
+        step.apply()
+
+    return body
+
+
+def grads_too_late(step: Any, model: Any, gradient: Any) -> None:
+    no_apply(step, model, gradient)
+    step.apply()
+    step.grads = {}
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
+        (no_gradients, "the gradients are a NoneType; give a tree of arrays"),
+        (grads_become(lambda found: None), "the gradients are a NoneType; give a tree of arrays"),
+        (grads_become(lambda found: {"w": mx.ones(2)}), "the model has no parameter 'w'"),
+        (
+            grads_become(lambda found: {"layer": {"bias": mx.ones(3)}}),
+            r"gradient of layer.bias has shape \(3,\), its parameter \(2,\)",
+        ),
+        (grads_too_late, "the step is applied already"),
         (no_apply, "did not call step.apply"),
         (left_early, "was left early"),
         (never_looped, "has not run"),
@@ -196,13 +224,91 @@ def test_state_written_in_place_starts_anew_in_every_grain() -> None:
     assert results["a"].value == [4.0, 0.0, 0.0]  # once a step
 
 
+class Positioned:
+    """A stream that says where it is by a property."""
+
+    state: Any = property(lambda self: {})
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> mx.array:
+        return mx.array([1.0, 2.0])
+
+    def load_state(self, state: Any) -> None:
+        raise AssertionError("nobody asks for that")
+
+
+def test_a_part_of_the_gradients_may_be_assigned() -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        run, gradient = begin(model)
+        before = model.layer.weight.tolist()
+        for step in run.steps():
+            grads_become(lambda found: {"layer": {"bias": found["layer"]["bias"]}})(
+                step, model, gradient
+            )
+        assert model.layer.weight.tolist() == before
+
+    assert outcome(script) is None
+
+
+def test_what_is_tracked_in_the_body_is_told_at_once() -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA)
+        for _ in run:
+            with pytest.raises(UsageError, match=r"run.track\('seen', …\) belongs above the loop"):
+                run.track("seen", [])
+
+    assert outcome(script) is None
+
+
+@pytest.mark.parametrize("call", ["evaluate", "on_main"])
+def test_what_is_called_has_to_be_a_function(call: str) -> None:
+    def script(seat: Any) -> None:
+        run, _ = begin(Model())
+        with pytest.raises(UsageError, match=rf"run.{call}\(\) takes a function, not 7"):
+            getattr(run, call)(7)
+
+    assert outcome(script) is None
+
+
+def test_a_loop_behind_the_last_step_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    def script(seat: Any) -> list[int]:
+        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=DATA)
+        return [sum(1 for _ in run) for _ in range(3)]
+
+    results = Cohort(spec(), script, random.Random(0)).run(["a", "b"])
+    assert [results[name].value for name in "ab"] == [[4, 0, 0]] * 2
+    assert capsys.readouterr().err.count("this loop over the run is empty") == 2
+
+
+def test_a_second_loop_while_steps_are_left_is_refused() -> None:
+    def script(seat: Any) -> None:
+        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=DATA)
+        for _ in run:
+            break
+        for _ in run:
+            raise AssertionError("a second loop has a step")
+
+    error = outcome(script)
+    assert isinstance(error, UsageError) and "looped over once" in str(error)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ({"model": 7}, "model="),
         ({"optimizer": 7}, "optimizer="),
         ({"optimizer": optim.SGD}, "optimizer= is the class SGD; give one"),
-        ({"clip_norm": 0}, "clip_norm="),
+        ({"clip_norm": 0}, "clip_norm= must be a number above 0, not 0"),
+        ({"clip_norm": float("nan")}, "clip_norm= must be a number above 0, not nan"),
+        ({"clip_norm": "1"}, "clip_norm= must be a number above 0, not '1'"),
+        ({"loss": "mse"}, "loss= must be a function, loss(model, batch), not 'mse'"),
+        ({"collate": "pad"}, "collate= must be a function, collate(samples), not 'pad'"),
+        ({"compile": "yes"}, "compile= must be True or False, not 'yes'"),
+        ({"data": Positioned}, "state() of its iterator is a dict: make it a method"),
         ({"data": 7}, "data="),
         ({"data": {"x": [1.0, 2.0], "y": [0, 1]}}, "a dict of columns"),
         ({"data": (mx.zeros((9, 2)), mx.zeros(9))}, "a tuple of columns"),

@@ -56,8 +56,9 @@ def test_an_optimizer_takes_it() -> None:
         ((0.1, 8, 1.5), r"batch must be an integer from 1, not 1\.5"),
         ((0.1, 8, True), "batch must be an integer from 1, not True"),
         ((0.1, 8, 8, "cubic"), 'rule must be "linear" or "sqrt", not \'cubic\''),
-        ((math.nan, 8, 8), "nan is neither a finite number nor a schedule"),
-        (("0.1", 8, 8), "'0.1' is neither"),
+        ((math.nan, 8, 8), "must be a finite number from 0, or a schedule, not nan"),
+        ((-1, 8, 32), "must be a finite number from 0, or a schedule, not -1"),
+        (("0.1", 8, 8), "or a schedule, not '0.1'"),
     ],
 )
 def test_what_makes_no_sense(words: tuple[Any, ...], why: str) -> None:

@@ -88,8 +88,9 @@ def test_an_average_of_another_model_is_refused() -> None:
     ema = elasticd.EMA(nn.Linear(2, 2), 0.5)
     with pytest.raises(MismatchError):
         ema.load_state_dict(elasticd.EMA(nn.Linear(3, 2), 0.5).state_dict())
-    with pytest.raises(UsageError, match="decay"):
-        elasticd.EMA(nn.Linear(2, 2), 1.5)
+    for decay in (1.5, "0.9", float("nan")):
+        with pytest.raises(UsageError, match="decay"):
+            elasticd.EMA(nn.Linear(2, 2), decay)  # type: ignore[arg-type]
     parameters: Any = nn.Linear(2, 2).parameters()
     with pytest.raises(UsageError, match="is a dict, not an mlx"):
         elasticd.EMA(parameters, 0.5)
