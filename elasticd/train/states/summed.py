@@ -13,6 +13,14 @@ from mlx.utils import tree_flatten, tree_unflatten
 from elasticd.errors import MismatchError
 from elasticd.train.states.trees import array_slots
 
+_STATISTICS = ("running_mean", "running_var")
+
+
+def is_statistic(path: str) -> bool:
+    """Whether an array is what nn.BatchNorm, and what follows its names, knows of the data:
+    forward passes change it while its module is in training mode."""
+    return path.rpartition(".")[2] in _STATISTICS
+
 
 @dataclass(frozen=True)
 class Shaped:
@@ -26,8 +34,8 @@ class Shaped:
 @dataclass(frozen=True)
 class Summed:
     """As the job's first grain had it. ``assigned``: the model's arrays that forward passes assign,
-    whether to other values or not; ``beside``: what had a gradient though it isn't trained;
-    ``metrics`` of the loss."""
+    whether to other values or not, and statistics that they may assign later; ``beside``: what had
+    a gradient though it isn't trained; ``metrics`` of the loss."""
 
     assigned: tuple[str, ...]
     beside: tuple[Shaped, ...]

@@ -116,5 +116,6 @@ class Forward:
             if not same_bits(replaced[path], self.base[path]):
                 raise UsageError(
                     f"a forward pass changed {path}, which the first pass of the job left alone: "
-                    "let every pass assign it, as in x = mx.where(condition, changed, x)"
+                    "let every pass assign it, as in x = mx.where(condition, changed, x). "
+                    "Statistics named running_mean and running_var may change from any step on"
                 )

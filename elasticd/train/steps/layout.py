@@ -29,7 +29,7 @@ from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
-from elasticd.train.states.summed import narrowed, pruned
+from elasticd.train.states.summed import is_statistic, narrowed, pruned
 from elasticd.train.states.trees import describe
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.weighted import GrainLoss, check_total
@@ -219,7 +219,8 @@ class Layout:
         loss and the metrics are not a number, and the rest is 0.
 
         Raises:
-            UsageError: a gradient was there in some grains only; names it.
+            UsageError: a gradient was there in some grains only, or grains have changed what has
+                one; names it.
             StateError: integer state differs between grains; names it.
         """
         header, weight = self.header(total)
@@ -236,6 +237,8 @@ class Layout:
                     f"the gradient of {path} was there in {count} of the {grains} grains of a step,"
                     " and absent in the others; give zeros where it has none"
                 )
+            if count and changes.get(path):
+                raise has_both(path)
             if count:
                 gradients[path] = _restore(leaf, piece, divisor)
         state = {path: array for path, array in state.items() if changes[path]}
@@ -273,6 +276,18 @@ class Layout:
         whole = len(gradients) == len(self.gradients)
         tree = self.template if whole else narrowed(self.template, gradients.__contains__)
         return tree_map(lambda path: gradients[path], tree)
+
+
+def has_both(path: str) -> UsageError:
+    """What to say where forward passes change an array that has a gradient too."""
+    if not is_statistic(path):
+        return UsageError(f"the forward pass changes {path}, which has a gradient too: freeze it")
+    name = path.rpartition(".")[0] or "it"
+    return UsageError(
+        f"the forward pass changes {path}, which has a gradient too. unfreeze() of a module above"
+        " an nn.BatchNorm reaches its running statistics: behind it freeze them again, by"
+        f' freeze(keys=["running_mean", "running_var"], recurse=False) of {name}'
+    )
 
 
 def check_sums(path: str, gradient: mx.array) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from elasticd.errors import UsageError
 from elasticd.train.states.state import TrainingState, model_tree
-from elasticd.train.states.summed import Shaped, Summed, joined, narrowed
+from elasticd.train.states.summed import Shaped, Summed, is_statistic, joined, narrowed
 from elasticd.train.states.trees import arrays, dtype_name
-from elasticd.train.steps.layout import GRADIENT_DTYPES, Layout, check_sums
+from elasticd.train.steps.layout import GRADIENT_DTYPES, Layout, check_sums, has_both
 
 
 class Leaves:
@@ -51,14 +50,18 @@ class Leaves:
         for path, gradient in given.items():
             check_sums(path, gradient)
         for path in sorted(assigned.keys() & given.keys()):
-            raise UsageError(f"the forward pass changes {path}, which has a gradient too")
+            raise has_both(path)
         trained = arrays(self._trained)
+        # A module that is in evaluation mode now may train later.
+        later = {path for path in self._state.model_slots() if is_statistic(path)} - given.keys()
         beside = [
             Shaped(path, tuple(gradient.shape), dtype_name(gradient))
             for path, gradient in given.items()
             if path not in trained
         ]
-        self._learnt = Summed(tuple(sorted(assigned)), tuple(beside), tuple(sorted(metrics)))
+        self._learnt = Summed(
+            tuple(sorted(assigned.keys() | later)), tuple(beside), tuple(sorted(metrics))
+        )
         self._state.summed = self._learnt
         self._find()
 
@@ -74,7 +77,8 @@ class Leaves:
         kept = {
             path
             for path, array in trained.items()
-            if path not in summed.assigned and array.dtype in GRADIENT_DTYPES
+            if (path not in summed.assigned or is_statistic(path))
+            and array.dtype in GRADIENT_DTYPES
         }
         tree = self._trained
         if len(kept) < len(trained):

@@ -239,63 +239,6 @@ class Positioned:
         raise AssertionError("nobody asks for that")
 
 
-def test_a_part_of_the_gradients_may_be_assigned() -> None:
-    def script(seat: Any) -> None:
-        model = Model()
-        run, gradient = begin(model)
-        before = model.layer.weight.tolist()
-        for step in run.steps():
-            grads_become(lambda found: {"layer": {"bias": found["layer"]["bias"]}})(
-                step, model, gradient
-            )
-        assert model.layer.weight.tolist() == before
-
-    assert outcome(script) is None
-
-
-def test_what_is_tracked_in_the_body_is_told_at_once() -> None:
-    def script(seat: Any) -> None:
-        model = Model()
-        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA)
-        for _ in run:
-            with pytest.raises(UsageError, match=r"run.track\('seen', …\) belongs above the loop"):
-                run.track("seen", [])
-
-    assert outcome(script) is None
-
-
-@pytest.mark.parametrize("call", ["evaluate", "on_main"])
-def test_what_is_called_has_to_be_a_function(call: str) -> None:
-    def script(seat: Any) -> None:
-        run, _ = begin(Model())
-        with pytest.raises(UsageError, match=rf"run.{call}\(\) takes a function, not 7"):
-            getattr(run, call)(7)
-
-    assert outcome(script) is None
-
-
-def test_a_loop_behind_the_last_step_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    def script(seat: Any) -> list[int]:
-        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=DATA)
-        return [sum(1 for _ in run) for _ in range(3)]
-
-    results = Cohort(spec(), script, random.Random(0)).run(["a", "b"])
-    assert [results[name].value for name in "ab"] == [[4, 0, 0]] * 2
-    assert capsys.readouterr().err.count("this loop over the run is empty") == 2
-
-
-def test_a_second_loop_while_steps_are_left_is_refused() -> None:
-    def script(seat: Any) -> None:
-        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=DATA)
-        for _ in run:
-            break
-        for _ in run:
-            raise AssertionError("a second loop has a step")
-
-    error = outcome(script)
-    assert isinstance(error, UsageError) and "looped over once" in str(error)
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -262,6 +262,31 @@ class Modes(Script):
         layer.train(not layer.training)
 
 
+class ModesLate(Modes):
+    """The statistics are left alone at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model.layers[1].eval()
+
+
+class ThawsStatistics(Modes):
+    """For some steps they have a gradient, as ``unfreeze()`` from above reaches them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model.layers[1].eval()
+        self.model.freeze()
+        self.model.layers[3].unfreeze()
+
+    def bottom(self, step: elasticd.Step) -> None:
+        if step.number == 2:
+            self.model.unfreeze()
+        if step.number == 5:
+            self.model.layers[1].unfreeze()  # nn.BatchNorm freezes them then
+            self.model.layers[1].train()
+
+
 class Replaces(Script):
     """Another head of the same shape, which is trained in part."""
 
@@ -299,6 +324,8 @@ KINDS: list[type[Script]] = [
     NowAndThenAll,
     OfTheFrozenToo,
     Modes,
+    ModesLate,
+    ThawsStatistics,
     Replaces,
     Measures,
 ]
