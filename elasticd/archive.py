@@ -12,7 +12,9 @@ import hashlib
 import io
 import os
 import stat
+import sys
 import tarfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,6 +73,7 @@ def of_job(
         UsageError: the file, an assignment or the folder is wrong.
     """
     spec = job.load(path, overrides)
+    _check_script(path.parent, spec)
     bare = bare or is_config(path)
     only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
     packed = pack(path.parent, only)
@@ -82,6 +85,27 @@ def of_job(
                 key="job.entrypoint" if spec.recipe is None else "recipe.config",
             )
     return spec, packed
+
+
+def _check_script(folder: Path, spec: JobSpec) -> None:
+    """Raises ConfigError for a script that is no Python, as this one reads it, which is the job's
+    own unless it names another."""
+    script = folder / spec.job.entrypoint
+    if spec.recipe is not None or spec.job.python or script.suffix != ".py":
+        return
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+        raise ConfigError(
+            f"{said}, says {version}; correct it, or name the script's own Python in job.python",
+            file=str(script), line=line, key="job.entrypoint",
+        ) from None  # fmt: skip
+    except (OSError, MemoryError, RecursionError):
+        pass  # who packs it says the first; what is nested so deep is for the trainer to try
 
 
 def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:

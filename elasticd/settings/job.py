@@ -287,6 +287,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
     if plains.is_plain(document):
         plains.check(document)
     spec = _build(document)
+    _check_meant(document, spec)
     if spec.recipe is None:
         _check_entrypoint(document, path.parent, spec.job.entrypoint)
     else:
@@ -307,6 +308,23 @@ def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None
             raise document.error(key, f"{show(name)} must be a path inside the job's folder")
         if not os.path.lexists(folder / path):
             raise document.error(key, f"there is no {show(name)}")
+
+
+def _check_meant(document: Document, spec: JobSpec) -> None:
+    """What somebody has written and would have no effect. Jobs of earlier versions may say it."""
+    if spec.checkpoint.best != "lowest" and not spec.checkpoint.keep_best:
+        raise document.error(
+            ("checkpoint", "best"), 'is of keep_best: name the figure there, as keep_best = "loss"'
+        )
+    if spec.recipe is not None and spec.job.args:
+        raise document.error(
+            ("job", "args"), "are for a script: what a [recipe] is to do stands in recipe.config"
+        )
+    for key, names in (("pass_env", spec.job.pass_env), ("env", spec.job.env)):
+        if strange := [name for name in names if name.split() != [name]]:
+            raise document.error(
+                ("job", key), f"{show(strange[0])} is no name of a variable: it has a blank"
+            )
 
 
 def _build(document: Document) -> JobSpec:

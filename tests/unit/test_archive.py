@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elasticd import archive
-from elasticd.errors import ProtocolError, UsageError
+from elasticd.errors import ConfigError, ProtocolError, UsageError
 from elasticd.ignore import Ignore
 from elasticd.removing import remove_tree
 
@@ -325,3 +325,22 @@ def test_files_that_are_not_beside_a_job_are_refused_by_name(tmp_path: Path, nam
         archive.of_job(toml, bare=True)
     with pytest.raises(UsageError, match=said):
         archive.of_job(toml, bare=True)
+
+
+JOB = '[job]\nname = "a"\nentrypoint = "train.py"\n[batch]\nglobal = 1\nmicro = 1\n'
+
+
+def test_a_script_that_is_no_python_is_refused_by_its_line(folder: Path) -> None:
+    (folder / "job.toml").write_text(JOB + "[train]\nsteps = 1\n")
+    (folder / "train.py").write_text("import os\n\nfor x in:\n    pass\n")
+    with pytest.raises(ConfigError, match=r"train\.py:3: job\.entrypoint: .*, says Python 3\.\d+;"):
+        archive.of_job(folder / "job.toml")
+    (folder / "train.py").write_bytes(b"a = 1\0")
+    with pytest.raises(ConfigError, match="null bytes"):
+        archive.of_job(folder / "job.toml")
+
+
+def test_a_script_of_another_python_is_for_that_one_to_read(folder: Path) -> None:
+    (folder / "job.toml").write_text(JOB + "[train]\nsteps = 1\n")
+    (folder / "train.py").write_text("match the_next_syntax -> then\n")
+    assert archive.of_job(folder / "job.toml", ["job.python=/opt/python"])[1].files == 4

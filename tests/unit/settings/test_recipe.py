@@ -54,6 +54,13 @@ def refusal(lora: str = LORA, text: str = JOB, *overrides: str) -> str:
     return str(raised.value)
 
 
+def test_arguments_are_for_scripts() -> None:
+    assert refusal(LORA, JOB, 'job.args=["--iters", "5"]') == (
+        '--set job.args=["--iters", "5"]: job.args: are for a script: what a [recipe] is to do'
+        " stands in recipe.config"
+    )
+
+
 def test_a_file_of_mlx_lm_is_a_job(folder: Path) -> None:
     pytest.importorskip("yaml")
     spec = load()
