@@ -13,7 +13,7 @@ from pathlib import Path
 from elasticd.errors import ConfigError
 from elasticd.settings import job as jobs
 from elasticd.settings import recipe as recipes
-from elasticd.settings.rules import Wrong, integer, rule
+from elasticd.settings.rules import Rule, Wrong, integer, rule
 from elasticd.settings.toml import Document
 
 _count = integer(1, 2**31 - 1)
@@ -33,10 +33,7 @@ class DistributedConfig:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            try:
-                item.metadata["rule"](getattr(self, item.name))
-            except Wrong as wrong:
-                raise _wrong(item.name, str(wrong)) from None
+            _checked(item.name, item.metadata["rule"], getattr(self, item.name))
         try:
             _count(self.global_batch)
         except Wrong as wrong:
@@ -67,6 +64,8 @@ class DistributedConfig:
         Raises:
             ConfigError: it is wrong, or its global batch is no multiple of such shares.
         """
+        if num_devices is not None:
+            _checked("num_devices", integer(1, jobs.MAX_NODES), num_devices)
         path = Path(path)
         spec = jobs.load(path)
         document = recipes.job_of(path) if recipes.is_config(path) else Document.read(path)
@@ -80,7 +79,7 @@ class DistributedConfig:
                 ("world", "max"), "is 0, every node: say num_devices= or how many these are"
             )
         micro, global_ = spec.batch.micro, spec.batch.global_
-        accumulation, rest = divmod(global_, max(1, devices) * micro)
+        accumulation, rest = divmod(global_, devices * micro)
         if rest or not accumulation:
             raise document.error(
                 ("batch", "global"),
@@ -89,6 +88,13 @@ class DistributedConfig:
                 " and these figures can't say",
             )
         return cls(devices, micro, accumulation)
+
+
+def _checked(key: str, check: Rule, value: object) -> None:
+    try:
+        check(value)
+    except Wrong as wrong:
+        raise _wrong(key, str(wrong)) from None
 
 
 def _wrong(key: str, message: str) -> ConfigError:

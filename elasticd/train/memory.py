@@ -90,7 +90,9 @@ class MemoryOptimizer:
         if global_batch is not None and global_batch % num_devices:
             raise _wrong(f"global_batch={global_batch} is no multiple of {num_devices} devices")
         share = None if global_batch is None else global_batch // num_devices
-        jobs = [measured] if isinstance(measured, Mapping) else list(measured)
+        jobs = [measured] if isinstance(measured, Mapping) else measured
+        if not isinstance(jobs, Sequence):
+            raise _wrong(f"measured= must be jobs of status --json, not {jobs!r}")
         sizes = _sizes(model_size, _BYTES[kind])
         fit, said = _fitted(sizes, optimizer, [_of_job(job) for job in jobs], step)
         limit, limit_said = node_limit(memory_bytes)

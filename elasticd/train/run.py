@@ -254,6 +254,8 @@ class Run:
         Raises:
             UsageError: it can't be stored, the name is taken, or the loop has begun.
         """
+        if not isinstance(name, str):
+            raise UsageError(f"run.track() takes a name in words, not {type(name).__name__}")
         if self._looping:
             raise UsageError(
                 f"run.track({name!r}, …) belongs above the loop: what a process that joins, or a"
@@ -411,7 +413,8 @@ class Run:
 
 def _check(model: Any, loss: Any, clip_norm: Any, collate: Any, compile: Any) -> None:
     if not isinstance(model, Module):
-        raise UsageError(f"model= is a {type(model).__name__}, not an mlx.nn.Module")
+        what = f"the class {model.__name__}" if isinstance(model, type) else None
+        raise UsageError(f"model= is {what or f'a {type(model).__name__}'}, not an mlx.nn.Module")
     for name, function, form in (
         ("loss", loss, "loss(model, batch)"),
         ("collate", collate, "collate(samples)"),

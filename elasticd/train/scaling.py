@@ -38,7 +38,9 @@ def scaled_learning_rate(
     """
     for name, value in (("base_batch", base_batch), ("batch", batch)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"scaled_learning_rate: {name} must be an integer from 1, not {value}")
+            raise UsageError(
+                f"scaled_learning_rate: {name} must be an integer from 1, not {value!r}"
+            )
     ratio = batch / base_batch
     if rule not in ("linear", "sqrt"):
         raise UsageError(f'scaled_learning_rate: rule must be "linear" or "sqrt", not {rule!r}')

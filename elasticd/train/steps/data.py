@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -184,7 +185,7 @@ class StreamSource:
 
     def load_state(self, saved: dict[str, Any]) -> None:
         """Go to where :meth:`state` was taken."""
-        iterator: Any = iter(self._factory())
+        iterator = self._made()
         iterator.load_state(saved["state"])
         self._iterator, self._position = iterator, saved["position"]
         self._kept, self._names = {}, {}
@@ -219,10 +220,20 @@ class StreamSource:
     def _begin(self) -> None:
         """A fresh iterator, which gives what the stream has at the present position."""
         randomness.seed_sample(self._seed, self._position)
-        iterator: Any = iter(self._factory())
+        iterator = self._made()
         if hasattr(iterator, "set_epoch"):
             iterator.set_epoch(len(self._ends))
         self._iterator, self._fresh = iterator, True
+
+    def _made(self) -> Any:
+        made = self._factory()
+        try:
+            return iter(made)
+        except TypeError:
+            raise UsageError(
+                f"data= is a function that returned a {type(made).__name__}; it must return a fresh"
+                " iterator over the samples"
+            ) from None
 
     def _advance(self, end: int, keep_from: int) -> None:
         while self._position < end:
@@ -258,10 +269,17 @@ def _said(name: Callable[[], Any]) -> str:
 
 
 def batch_of(source: Source, collate: Collate, seed: int, step: int, grain: int) -> tuple[Any, int]:
-    """A grain's batch, and of how many samples it is: the same wherever and whenever it is made."""
+    """A grain's batch, and of how many samples it is: the same wherever and whenever it is made.
+
+    Raises:
+        UsageError: there is none.
+    """
     samples = source.samples(step, grain)
     randomness.seed_batch(seed, step, grain)
-    return collate(samples), len(samples)
+    batch = collate(samples)
+    if batch is None:
+        raise UsageError("collate= returned None; it must return the batch that it made")
+    return batch, len(samples)
 
 
 def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamSource:
@@ -278,11 +296,24 @@ def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamS
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return IndexedSource(data, batches, seed)
     if callable(data):
+        _check_no_arguments(data)
         return StreamSource(cast("Callable[[], Iterator[Any]]", data), batches, seed)
     raise UsageError(
         "data= needs __len__ and __getitem__, or to be a function that returns a fresh iterator; "
         f"it is a {type(data).__name__}"
     )
+
+
+def _check_no_arguments(data: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(data).bind()
+    except ValueError:
+        return  # of what is not Python's own nobody knows
+    except TypeError as error:
+        raise UsageError(
+            f"data= is a function that is called without arguments, and has this: {error}. Give"
+            " one that needs none, as in lambda: stream(path)"
+        ) from None
 
 
 def _are_columns(data: Any) -> bool:

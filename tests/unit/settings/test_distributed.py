@@ -82,6 +82,8 @@ def test_a_job_for_every_node_is_told_how_many_these_are(tmp_path: Path) -> None
         DistributedConfig.from_job(path, num_devices=3)
     with pytest.raises(ConfigError, match="num_devices: must be at least 1, not -1"):
         DistributedConfig.from_job(path, num_devices=-1)
+    with pytest.raises(ConfigError, match='num_devices: must be a whole number, not "2"'):
+        DistributedConfig.from_job(path, num_devices="2")  # type: ignore[arg-type]
 
 
 def test_a_plain_job_has_no_such_figures(tmp_path: Path) -> None:

@@ -26,6 +26,15 @@ def test_what_is_tracked_in_the_body_is_told_at_once() -> None:
     assert outcome(script) is None
 
 
+def test_what_is_tracked_has_a_name() -> None:
+    def script(seat: Any) -> None:
+        run, _ = begin(Model())
+        with pytest.raises(UsageError, match="takes a name in words, not int"):
+            run.track(7, [])
+
+    assert outcome(script) is None
+
+
 @pytest.mark.parametrize("call", ["evaluate", "on_main"])
 def test_what_is_called_has_to_be_a_function(call: str) -> None:
     def script(seat: Any) -> None:

@@ -127,6 +127,7 @@ def test_the_global_batch_is_kept() -> None:
         ({"memory_bytes": 0}, "memory_bytes= must be a whole number from 1, not 0"),
         ({"memory_bytes": "16GB"}, "memory_bytes= must be a whole number from 1, not '16GB'"),
         ({"global_batch": "8"}, "global_batch= must be a whole number from 1, not '8'"),
+        ({"measured": 3}, "measured= must be jobs of status --json, not 3"),
         ({"step": 3}, "step= must be a function of a number of samples, not 3"),
         (
             {"optimizer": "adamm"},

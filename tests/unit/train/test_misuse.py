@@ -242,7 +242,11 @@ class Positioned:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"model": 7}, "model="),
+        ({"model": 7}, "model= is a int"),
+        ({"model": nn.Linear}, "model= is the class Linear, not an mlx.nn.Module"),
+        ({"data": lambda: 7}, "data= is a function that returned a int"),
+        ({"data": lambda path: DATA}, "has this: missing a required argument: 'path'"),
+        ({"collate": lambda samples: None}, "collate= returned None"),
         ({"optimizer": 7}, "optimizer="),
         ({"optimizer": optim.SGD}, "optimizer= is the class SGD; give one"),
         ({"clip_norm": 0}, "clip_norm= must be a number above 0, not 0"),
