@@ -50,8 +50,8 @@ from elasticd.train.world import TrainerWorld
 T = TypeVar("T")
 _REASON_LETTERS = 400
 _NO_STEPS_LEFT = (
-    "this loop over the run is empty: all steps were made in the first one, which has all epochs in"
-    " it (step.epoch says which one)"
+    "this loop over the run is empty: the last step was made in the first one, which has all epochs"
+    " in it (step.epoch says which one)"
 )
 
 
