@@ -223,7 +223,7 @@ class AloneSeat:
     def out_of_memory(self, evidence: str) -> bool:
         return False
 
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
+    def not_finite(self, step: int, loss: str, policy: NanCure) -> None:
         if policy == "restore":
             raise UsageError(
                 f"the loss of step {step} is {loss}, and without a daemon there is no checkpoint to"

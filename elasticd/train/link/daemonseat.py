@@ -103,7 +103,7 @@ class DaemonSeat:
         self._reducer.close()
         return True
 
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
+    def not_finite(self, step: int, loss: str, policy: NanCure) -> None:
         with self.driver.turn() as protocol:
             protocol.not_finite(step, loss, policy)
 

@@ -267,9 +267,9 @@ class TrainerProtocol(Generic[S, U]):
         if (world := self._leave()) is not None:
             self.say(w.TrainerLostReducer(world.generation, evidence))
 
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
+    def not_finite(self, step: int, loss: str, policy: NanCure) -> None:
         """Raises GenerationLost where the policy is to restore, or the world has ended."""
-        self.say(w.TrainerNotFinite(self.current().generation, step, str(loss), policy))
+        self.say(w.TrainerNotFinite(self.current().generation, step, loss, policy))
         if policy == "restore":
             self._leave()
             raise GenerationLost(f"the loss of step {step} is {loss}")

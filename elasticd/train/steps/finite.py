@@ -18,12 +18,12 @@ def skips(seat: Seat, step: int, loss: float, weight: float) -> bool:
     if math.isfinite(loss):
         return False
     policy = seat.spec.recovery.on_nan if weight else "skip"
+    said = str(loss)
+    if not math.isfinite(weight):  # then no mean is, whatever the losses are
+        said += f", as the sum of its weights is {weight}"
     if policy == "stop":
-        what = f"loss of step {step} is {loss}"
-        if not math.isfinite(weight):  # then no mean is, whatever the losses are
-            what = f"sum of the weights of step {step} is {weight}"
-        reason = f'the {what} (recovery.on_nan = "stop")'
+        reason = f'the loss of step {step} is {said} (recovery.on_nan = "stop")'
         seat.refuse(reason)
         raise GenerationLost(reason)
-    seat.not_finite(step, loss, policy)
+    seat.not_finite(step, said, policy)
     return True

@@ -181,9 +181,9 @@ class Seat(Protocol):
         """An allocation failed: leave the world. True if another will come with relief, and False
         if nobody can help."""
 
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
-        """The reduced loss of ``step`` is not finite; ``policy`` is ``skip``, or ``restore``, which
-        leaves the world and raises GenerationLost."""
+    def not_finite(self, step: int, loss: str, policy: NanCure) -> None:
+        """The reduced loss of ``step`` isn't finite, but ``loss`` in words; ``policy`` is ``skip``,
+        or ``restore``, which leaves the world and raises GenerationLost."""
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         """Have the digest of a committed state compared with the other members', in the

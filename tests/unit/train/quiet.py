@@ -59,7 +59,7 @@ class Quiet:
     def out_of_memory(self, evidence: str) -> bool:
         return False
 
-    def not_finite(self, step: int, loss: float, policy: NanCure) -> None:
+    def not_finite(self, step: int, loss: str, policy: NanCure) -> None:
         pass
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:

@@ -15,15 +15,21 @@ from elasticd.train.steps.finite import skips
 @pytest.mark.parametrize(
     ("weight", "says"),
     [
-        (8.0, "the loss of step 3 is nan"),
-        (math.nan, "the sum of the weights of step 3 is nan"),
-        (math.inf, "the sum of the weights of step 3 is inf"),
+        (8.0, "nan"),
+        (math.nan, "nan, as the sum of its weights is nan"),
+        (math.inf, "nan, as the sum of its weights is inf"),
     ],
 )
 def test_a_weight_that_is_not_finite_is_blamed_itself(weight: float, says: str) -> None:
-    refused: list[str] = []
-    spec = SimpleNamespace(recovery=SimpleNamespace(on_nan="stop"))
-    seat: Any = SimpleNamespace(spec=spec, refuse=refused.append)
+    said: list[str] = []
+    policy = SimpleNamespace(on_nan="stop")
+    seat: Any = SimpleNamespace(
+        spec=SimpleNamespace(recovery=policy),
+        refuse=said.append,
+        not_finite=lambda step, loss, policy: said.append(f"{step} {loss} {policy}"),
+    )
     with pytest.raises(GenerationLost):
         skips(seat, 3, math.nan, weight)
-    assert refused == [f'{says} (recovery.on_nan = "stop")']
+    policy.on_nan = "skip"
+    assert skips(seat, 3, math.nan, weight)
+    assert said == [f'the loss of step 3 is {says} (recovery.on_nan = "stop")', f"3 {says} skip"]
