@@ -102,12 +102,12 @@ class Step:
 
     @grads.setter
     def grads(self, gradients: Any) -> None:
-        if not self._late:
-            self._result("step.grads = …")
         if self._applied:
             raise UsageError("step.grads = …: the step is applied already")
-        places = flatten(self._gradients) | arrays(self._runner.state.model.state)
-        check_assigned(gradients, places)
+        if not self._late:
+            self._result("step.grads = …")
+            places = flatten(self._gradients) | arrays(self._runner.state.model.state)
+            check_assigned(gradients, places)
         self._gradients = gradients
 
     def micro_batches(self) -> Iterator[Any]:
