@@ -302,8 +302,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
 
 
 def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None:
-    for number, name in enumerate(names):
-        path, key = PurePosixPath(name), ("job", "files", f"[{number}]")
+    for place, name in enumerate(names):
+        path, key = PurePosixPath(name), ("job", "files", f"[{place}]")
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise document.error(key, f"{show(name)} must be a path inside the job's folder")
         if not os.path.lexists(folder / path):
