@@ -6,7 +6,6 @@ Attribute names are the file's keys (``global`` is a keyword, hence ``global_``)
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -306,7 +305,7 @@ def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None
         path, key = PurePosixPath(name), ("job", "files", f"[{place}]")
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise document.error(key, f"{show(name)} must be a path inside the job's folder")
-        if not os.path.lexists(folder / path):
+        if not (folder / path).exists() and not (folder / path).is_symlink():
             raise document.error(key, f"there is no {show(name)}")
 
 

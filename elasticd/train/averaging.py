@@ -1,8 +1,8 @@
 """For scripts with a group of their own: gradients summed over its ranks.
 
 They are evaluated first, and summed on the CPU: a GPU that waits for a late rank is ended by its
-watchdog. Small ones travel together. Each call begins
-with one message of eight bytes for what the gradients are, so that unlike ones are told of.
+watchdog. Small ones travel together. Each call begins with one message of eight bytes for what the
+gradients are, so that unlike ones are told of.
 """
 
 from __future__ import annotations
