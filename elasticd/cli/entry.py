@@ -66,6 +66,14 @@ def interrupted(arguments: Sequence[str] | None = None) -> int:
     return INTERRUPTED
 
 
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _wants_json(arguments: Sequence[str] | None) -> bool:
     """Also if the command line is too wrong to be understood."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -79,6 +87,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, _CommandLineError):
         return _explain_usage(cast(Any, error)), 2
     if isinstance(error, OSError):
+        if not error.filename and isinstance(error, FileNotFoundError) and _is_nowhere():
+            return "the current folder is gone: go to another one (cd)", 1
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", 1
     kind = type(error).__name__

@@ -336,6 +336,19 @@ def test_it_is_said_that_the_output_can_not_be_written(
 
 
 @pytest.mark.process
+def test_in_a_folder_that_is_gone_that_is_said(home: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f'cd "{gone}" && rmdir "{gone}" && exec "$@"'
+    command = [*PROGRAM, "report", "job-1", "--out", "r.html", "--home", str(home)]
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", *command], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "the current folder is gone" in done.stderr, done.stderr
+
+
+@pytest.mark.process
 def test_no_traceback_reaches_a_user(home: Path, daemon: Daemon) -> None:
     daemon(home, {"status": {"unexpected": 1}})
     done = subprocess.run(
