@@ -34,7 +34,7 @@ BUCKET_BYTES = 32 << 20
 _DOUBLE = struct.Struct("<d")
 
 
-class Ranks(Protocol):
+class Adding(Protocol):
     """Who sums together."""
 
     @property
@@ -46,7 +46,7 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True)
 class _Group:
-    """Implements :class:`Ranks` with a group of MLX's."""
+    """Implements :class:`Adding` with a group of MLX's."""
 
     group: mx.distributed.Group
 
@@ -94,7 +94,7 @@ def all_reduce_grads(grads: Any, *, group: mx.distributed.Group | None = None) -
     return grads if group.size() == 1 else added(grads, flat, _Group(group))
 
 
-def averaged(grads: Any, flat: Mapping[str, mx.array], weight: float, ranks: Ranks) -> Any:
+def averaged(grads: Any, flat: Mapping[str, mx.array], weight: float, ranks: Adding) -> Any:
     """:func:`average_gradients` of ``grads``, whose arrays are ``flat`` by name."""
     weights = _agreed("average_gradients", flat, weight, ranks.gather)
     _check_weights(weights)
@@ -102,7 +102,7 @@ def averaged(grads: Any, flat: Mapping[str, mx.array], weight: float, ranks: Ran
     return _summed(grads, flat, weight / total if total else 0.0, ranks)
 
 
-def added(grads: Any, flat: Mapping[str, mx.array], ranks: Ranks) -> Any:
+def added(grads: Any, flat: Mapping[str, mx.array], ranks: Adding) -> Any:
     """:func:`all_reduce_grads` of ``grads``, whose arrays are ``flat`` by name."""
     _agreed("all_reduce_grads", flat, 1.0, ranks.gather)
     return _summed(grads, flat, None, ranks)
@@ -171,7 +171,7 @@ def _agreed(
     return [_DOUBLE.unpack(weight)[0] for _, weight in told]
 
 
-def _summed(grads: Any, flat: Mapping[str, mx.array], scale: float | None, ranks: Ranks) -> Any:
+def _summed(grads: Any, flat: Mapping[str, mx.array], scale: float | None, ranks: Adding) -> Any:
     """``grads`` as a sum over the ranks, each times its ``scale`` if there is one. Not in their own
     dtypes: halves would be rounded, and small integers run over, at every rank."""
     sums: dict[str, mx.array] = {}
@@ -186,7 +186,7 @@ def _summed(grads: Any, flat: Mapping[str, mx.array], scale: float | None, ranks
 
 
 def _bucket(
-    arrays: Mapping[str, mx.array], wide: mx.Dtype, scale: float | None, ranks: Ranks
+    arrays: Mapping[str, mx.array], wide: mx.Dtype, scale: float | None, ranks: Adding
 ) -> dict[str, mx.array]:
     sums = {}
     with mx.stream(mx.cpu):
