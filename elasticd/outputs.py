@@ -65,6 +65,11 @@ class OutputFile:
     """Of which steps it has lines, if that was asked: the first and the last of each run of them;
     -1 stands for what was there before the run."""
 
+    @property
+    def mark(self) -> list[int]:
+        """By which it is known that nobody has written to it since."""
+        return [self.inode, self.bytes, self.mtime_ns]
+
     def grown(self, later: OutputFile) -> bool:
         """Whether it may only have been appended to until ``later`` was found."""
         return later.inode == self.inode and later.bytes >= self.bytes

@@ -1,8 +1,9 @@
 """What a job's process and the daemon of its node show each other in the job's output folder.
 
-Two files in the library's own folder there. One is locked by the daemon while it brings what main
-before had written; a lock ends with its holder. The other's time says when a script asked last
-for copies on other nodes.
+Files in the library's own folder there. One is locked by the daemon while it brings what main
+before had written; a lock ends with its holder. Another's time says when a script asked last
+for copies on other nodes. A third says what lay there when a process was given a state that others
+have come to: none of it is that process's own, and main's files count more.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from elasticd.outputs import OWN_FOLDER, partial_name
+import msgpack
 
-_COMING, _WANTED = "coming", "wanted"
+from elasticd.outputs import OWN_FOLDER, list_files, partial_name
+
+_COMING, _WANTED, _GIVEN = "coming", "wanted", "given"
+_OPEN_FILES = "/dev/fd"
+"""Of the process that looks there."""
+_MOST_GIVEN_BYTES = 16 << 20
 _LOOK_SECONDS = 0.02
 
 
@@ -86,6 +94,52 @@ def want_copies(output: Path) -> None:
 
 def wanted_ns(output: Path) -> int:
     """When that was asked last; 0: never."""
+    return _time_ns(output / OWN_FOLDER / _WANTED)
+
+
+def note_given(output: Path) -> None:
+    """This process is given a state to which others have come without it: what lies here is older,
+    but for files that it holds open. A disk that refuses that keeps them until they are written."""
     with contextlib.suppress(OSError):
-        return (output / OWN_FOLDER / _WANTED).lstat().st_mtime_ns
+        files, held = list_files(output).files, _held_open()
+        marks = {f.name: f.mark for f in files if not f.managed and f.inode not in held}
+        folder = output / OWN_FOLDER
+        if not marks and not (folder / _GIVEN).exists():
+            return
+        folder.mkdir(exist_ok=True)
+        beside = folder / partial_name()
+        beside.write_bytes(msgpack.packb(marks))
+        os.replace(beside, folder / _GIVEN)
+
+
+def given(output: Path) -> dict[str, Any]:
+    """What lay here then, by name; :attr:`OutputFile.mark` of what is unchanged is the same."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(output / OWN_FOLDER / _GIVEN, flags), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                said = msgpack.unpackb(file.read(_MOST_GIVEN_BYTES))
+                return said if isinstance(said, dict) else {}
+    except (OSError, ValueError, msgpack.UnpackException):
+        pass
+    return {}
+
+
+def given_ns(output: Path) -> int:
+    """When that was noted last; 0: never."""
+    return _time_ns(output / OWN_FOLDER / _GIVEN)
+
+
+def _held_open() -> set[int]:
+    """The inodes of the files that this process holds open."""
+    found = set()
+    for name in os.listdir(_OPEN_FILES):
+        with contextlib.suppress(OSError, ValueError):
+            found.add(os.fstat(int(name)).st_ino)
+    return found
+
+
+def _time_ns(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_mtime_ns
     return 0

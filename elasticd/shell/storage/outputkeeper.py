@@ -18,8 +18,9 @@ import structlog
 
 from elasticd.errors import ElasticdError
 from elasticd.outputs import OutputSet
-from elasticd.outputsigns import Coming, wanted_ns
+from elasticd.outputsigns import Coming, note_given
 from elasticd.shell.storage.outputbringing import Bringing
+from elasticd.shell.storage.outputlooking import OutputLooking
 from elasticd.shell.storage.outputplacing import sweep
 from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.tasks import Tasks
@@ -31,8 +32,6 @@ what is missing comes at the next checkpoint."""
 TAKE_OVER_SECONDS, MAIN_SECONDS = 5.0, 3.0
 """Who becomes main is not kept waiting for longer, and not for longer of that by who was main
 before: then others are asked for their copies."""
-LOOK_SECONDS = 0.25
-"""A script that has asked for copies is heard after so long at most."""
 NAMES_SECONDS = 1.0
 """A world in which this node is main doesn't wait for longer until files have their names: as long
 as that the control plane stands still."""
@@ -63,20 +62,20 @@ class OutputKeeper:
         self._tasks = Tasks("copying a job's output")
         self._fetching: dict[JobId, asyncio.Task[None]] = {}
         """Copies of main's folder that are on their way."""
-        self._asked: dict[JobId, int] = {}
-        """When each job's script here asked last for copies, of what others were told."""
         self._entered: dict[JobId, LastWorld] = {}
         """Of each job the last world that this node has entered."""
         self._mine: dict[JobId, int] = {}
         """Of each job the last world here in which this node was main."""
         self._naming: dict[JobId, asyncio.Future[None]] = {}
         """Copies that are being made whole, and their files put in place."""
+        self._looking = OutputLooking(outputs, output_folder, runs, self._entered, self.follow)
 
     def forget(self, job: JobId) -> asyncio.Lock:
         """Copy nothing of a job any more; none is being copied while the lock is held."""
         self._forgotten.add(job)
         self._entered.pop(job, None)
-        self._asked.pop(job, None)
+        self._looking.forget(job)
+        self._outputs.settled.pop(job, None)
         return self._lock(job)
 
     def close(self) -> None:
@@ -90,20 +89,12 @@ class OutputKeeper:
         self._tasks.start(self._follow(job))
 
     async def rounds(self) -> None:
-        """Have others copy at once what a script here, as main, has asked to be kept."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            for job, world in tuple(self._entered.items()):
-                if world[1][0] != self._outputs.me or not self._runs(job):
-                    continue
-                asked = await asyncio.to_thread(wanted_ns, self._output_folder(job))
-                if asked != self._asked.get(job, 0):
-                    self._asked[job] = asked
-                    await self._outputs.have_copied(job)
+        """Do at once what scripts here ask for."""
+        await self._looking.rounds()
 
     def go_on(self, job: JobId, own: LastWorld | None) -> None:
-        """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over.
-        ``own``: the last world that this node has entered."""
+        """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over;
+        ``own`` is the last world that this node has entered."""
         if own is not None:
             self._entered[job] = own
         if own is not None and own[1][0] == self._outputs.me:
@@ -125,11 +116,13 @@ class OutputKeeper:
         there. If another was main before, the script waits until what that one has written is
         here."""
         before, self._entered[job] = self._entered.get(job), (counter, tuple(members))
+        self._outputs.settled[job] = counter
         if members[0] != self._outputs.me:
             return
         was_main = before is not None and before[1][0] == members[0] and before[0] + 1 == counter
         making: asyncio.Future[Coming] | None = None
         if self.limit_bytes and not was_main:
+            self._outputs.settled[job] = counter - 1
             making = asyncio.ensure_future(asyncio.to_thread(Coming, self._output_folder(job)))
             await asyncio.wait([making], timeout=NAMES_SECONDS)  # not for a disk that hangs
         self._mine[job] = counter  # a copy that is named from now on is not in place
@@ -151,7 +144,8 @@ class OutputKeeper:
             assert task is not None
             self._fetching[job] = task
             try:
-                await self._copy(job, world[1][0], copy=False, world=world[0])
+                since = self._entered.get(job, world)[0]
+                await self._copy(job, world[1][0], copy=False, world=world[0], since=since)
             except (ElasticdError, OSError) as error:
                 log.warning("output not copied", job=job, main=world[1][0], reason=str(error))
                 if self._outputs.reaches(world[1][0]):
@@ -182,11 +176,8 @@ class OutputKeeper:
         upto: int | None = None,
     ) -> None:
         """Have the newest here that is known of main's folder: what it has itself if it can be
-        asked, else the newest copy, of all nodes or of ``nodes``.
-
-        Raises:
-            ElasticdError, OSError: who has it does not give it.
-        """
+        asked, else the newest copy, of all nodes or of ``nodes``. Raises ElasticdError, OSError:
+        who has it does not give it."""
         failure: Exception | None = None
         if main == self._outputs.me:
             if (await self._outputs.own_set(job, copy=False)).listing.files:
@@ -194,7 +185,7 @@ class OutputKeeper:
         elif self._outputs.reaches(main):
             try:
                 async with asyncio.timeout(MAIN_SECONDS):
-                    if await self._copy(job, main, copy=False, upto=upto):
+                    if await self._copy(job, main, copy=False, upto=upto, since=upto):
                         return
             except (ElasticdError, OSError) as error:
                 failure = error
@@ -204,7 +195,7 @@ class OutputKeeper:
             if own is not None and known[node].order <= own.order:
                 break
             try:
-                await self._copy(job, node, copy=True, upto=upto)
+                await self._copy(job, node, copy=True, upto=upto, since=upto)
             except (ElasticdError, OSError) as error:
                 failure = error
             else:
@@ -236,8 +227,12 @@ class OutputKeeper:
             main = world[1][0]
             if main != self._outputs.me and job in self._fetching:
                 self._fetching[job].cancel()  # from who may be gone
+            if self._outputs.me not in world[1]:
+                await asyncio.to_thread(note_given, self._output_folder(job))  # it is older
             async with asyncio.timeout(TAKE_OVER_SECONDS), self._lock(job):
                 await self._newest(job, main, members, world[0])
+            if self._entered.get(job, world)[0] == counter:
+                self._outputs.settled[job] = counter
         except Exception as error:
             text = str(error) or f"it takes longer than {TAKE_OVER_SECONDS:g} s"
             log.warning("output not taken over", job=job, main=main, reason=text)
@@ -261,38 +256,41 @@ class OutputKeeper:
         copy: bool,
         world: int | None = None,
         upto: int | None = None,
+        since: int | None = None,
     ) -> bool:
         """Make the newest copy here like a node's folder, or like its copy of another's; False:
         there is nothing. ``world``: its files come in place unless this node has been main in that
-        one or a later one. ``upto``: the node was main in no later one."""
+        one or a later one. ``upto``: the node was main in no later one. ``since``: if they are of
+        that world, those here that are older than the script's state give way."""
         there = await self._outputs.ask_set(node, job, copy, self.limit_bytes)
         have = await asyncio.to_thread(self._outputs.copies.newest, job)
         if not there.listing.files:
             return False  # a disk that was lost is no reason to lose this one's
+        newer = since is not None and there.generation >= since
         if upto is not None:
             there = replace(there, generation=min(there.generation, upto))
         if have is None or (have.made.source, have.made.listing) != (there.source, there.listing):
             bringing = Bringing(self._outputs, job, node, copy, self.limit_bytes, there, have)
-            await self._bring(bringing, world)
+            await self._bring(bringing, world, newer)
         else:
-            await self._place(job, idle=False)
+            await self._place(job, idle=False, newer=newer)
         return True
 
-    async def _bring(self, bringing: Bringing, world: int | None) -> None:
+    async def _bring(self, bringing: Bringing, world: int | None, newer: bool) -> None:
         """Fetch what a copy lacks, and make the next one."""
         staged = await _to_its_end(self._outputs.copies.stage, bringing.job)
         try:
             made = await bringing.into(staged)
-            await self._put(bringing.job, staged, made, world, commit=True)
+            await self._put(bringing.job, staged, made, world, commit=True, newer=newer)
         except BaseException:
             await _to_its_end(self._outputs.copies.drop, staged)
             raise
 
-    async def _place(self, job: JobId, *, idle: bool, world: int | None = None) -> None:
+    async def _place(self, job: JobId, *, idle: bool, newer: bool = False) -> None:
         """Have the newest copy's files in the job's output folder."""
         copy = await asyncio.to_thread(self._outputs.copies.newest, job)
         if copy is not None:
-            await self._put(job, copy.files, copy.made, world, idle=idle)
+            await self._put(job, copy.files, copy.made, None, idle=idle, newer=newer)
 
     async def _put(
         self,
@@ -303,8 +301,10 @@ class OutputKeeper:
         *,
         idle: bool = False,
         commit: bool = False,
+        newer: bool = False,
     ) -> None:
-        """Put a copy's files in place. ``commit``: it is staged, and becomes the newest one in the
+        """Put a copy's files in place. ``newer``: than the script's state, so also over older ones
+        of this node's own. ``commit``: it is staged, and becomes the newest one in the
         same step: who is main next has all that is in its newest copy. That step waits for no
         disk, so that a world need not."""
         copies, output, stop = self._outputs.copies, self._output_folder(job), threading.Event()
@@ -321,7 +321,8 @@ class OutputKeeper:
         failure: OSError | None = None
         try:
             try:
-                await _to_its_end(partial(placing.begin, files, idle=idle), stop=stop)
+                begin = partial(placing.begin, files, idle=idle, newer=newer)
+                await _to_its_end(begin, stop=stop)
             except OSError as error:
                 failure = error  # the copy is kept all the same
             except asyncio.CancelledError:

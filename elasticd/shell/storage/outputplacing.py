@@ -30,6 +30,7 @@ from elasticd.outputs import (
     list_files,
     partial_name,
 )
+from elasticd.outputsigns import given
 from elasticd.shell.storage.durable import write_whole
 from elasticd.types import JobId
 
@@ -53,7 +54,7 @@ class Placed:
 
     def ours(self, key: str, file: OutputFile | None) -> bool:
         """Whether no script has written it."""
-        return file is not None and _mark(file) in (self.marks.get(key), self.coming.get(key))
+        return file is not None and file.mark in (self.marks.get(key), self.coming.get(key))
 
     def take(self, key: str, mark: _Mark, source: str | None) -> None:
         self.marks[key] = mark
@@ -102,27 +103,30 @@ class Placing:
         self._job, self._marks, self._output, self._made = job, marks, output, made
         self._stop = stop
         self._before, self._after = Placed(), Placed()
+        self._given: dict[str, Any] = {}
         self._steps: list[_Step] = []
         self._failed: list[str] = []
 
-    def begin(self, files: Path, *, idle: bool) -> None:
+    def begin(self, files: Path, *, idle: bool, newer: bool = False) -> None:
         """Have the content beside where it is to be.
 
         A file that a script here has written stays, unless no process of the job is here (``idle``)
-        to go on with it. So do the files of ``run.open``, which the library makes like main's. What
-        main has removed goes, and what it never had stays.
+        to go on with it, or it is older than the state that this process was given, and these are
+        not (``newer``). So do the files of ``run.open``, which the library makes like
+        main's. What main has removed goes, and what it never had stays.
         """
         if idle:
             sweep(self._output)
         here, there = _by_folded(list_files(self._output)), _by_folded(self._made.listing)
         before = self._before = Placed.read(self._marks)
         self._after = Placed()
+        self._given = _by_words(given(self._output)) if newer else {}
         for key in sorted((before.marks.keys() | before.coming.keys()) - there.keys()):
             own = here.get(key)
             if own is None or not before.ours(key, own):
                 continue
             source = before.sources.get(key)
-            self._after.take(key, _mark(own), source)
+            self._after.take(key, own.mark, source)
             if source == self._made.source:
                 self._steps.append(_Step(key, own, own.name, None))
         for key, file in there.items():
@@ -139,12 +143,12 @@ class Placing:
             return
         if own is not None and ours:
             source = self._made.source if alike else self._before.sources.get(key)
-            self._after.take(key, _mark(own), source)
+            self._after.take(key, own.mark, source)
         elif own is not None and alike and idle:
-            self._after.take(key, _mark(own), self._made.source)
+            self._after.take(key, own.mark, self._made.source)
         if self._stop.is_set() or alike:
             return
-        if own is None or ours or idle:
+        if own is None or ours or idle or own.mark == self._given.get(key):
             try:
                 beside = _beside(files / file.name, self._output, file)
             except OSError as error:  # the others are to come all the same
@@ -221,10 +225,6 @@ def _by_words(said: Any) -> dict[str, Any]:
     return {folded(name): each for name, each in said.items() if isinstance(name, str)}
 
 
-def _mark(file: OutputFile) -> _Mark:
-    return [file.inode, file.bytes, file.mtime_ns]
-
-
 def _mark_of(path: Path) -> _Mark:
     found = path.lstat()
     return [found.st_ino, found.st_size, found.st_mtime_ns]
@@ -232,7 +232,7 @@ def _mark_of(path: Path) -> _Mark:
 
 def _is_still(path: Path, file: OutputFile) -> bool:
     with contextlib.suppress(OSError):
-        return _mark_of(path) == _mark(file)
+        return _mark_of(path) == file.mark
     return False
 
 

@@ -75,6 +75,9 @@ class Outputs:
         self.copies = OutputCopies(files.output_copies())
         self.follow: Callable[[JobId], None] = lambda job: None
         """Copies main's folder soon; whoever keeps copies puts it in place."""
+        self.settled: dict[JobId, int] = {}
+        """Up to which world the files here are right: who becomes main has older ones until it has
+        taken over those of main before."""
         self._told: dict[JobId, tuple[float, frozenset[str]]] = {}
         """When an event was written, and of which files there was one."""
         self._told_not_copied: dict[JobId, float] = {}
@@ -194,7 +197,9 @@ class Outputs:
         if steps:
             listing = await asyncio.to_thread(with_steps, folder, listing)
         world = await self.last_world(job)
-        return OutputSet(self.me, world[0] if world else 0, unix_seconds(), listing)
+        generation = world[0] if world else 0
+        generation = min(generation, self.settled.get(job, generation))
+        return OutputSet(self.me, generation, unix_seconds(), listing)
 
     def own_folder(self, job: JobId, copy: bool) -> Path:
         """Where those files are. Raises as :meth:`own_set`."""

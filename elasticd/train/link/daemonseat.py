@@ -18,7 +18,7 @@ from elasticd.core.words.rewording import reworded
 from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
-from elasticd.outputsigns import await_coming
+from elasticd.outputsigns import await_coming, note_given
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.driver import ProtocolDriver
 from elasticd.train.protocol.calls import Answer
@@ -159,6 +159,7 @@ class DaemonSeat:
             protocol.end_update(point, update)
 
     def end_load(self, point: Point, *, complete: bool) -> None:
+        note_given(self.output_dir)  # before anybody hears that it is here
         with self.driver.turn() as protocol:
             protocol.end_load(point, complete=complete)
 

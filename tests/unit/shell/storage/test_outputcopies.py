@@ -11,7 +11,15 @@ import pytest
 
 from elasticd.core.words.codec import to_plain
 from elasticd.errors import ProtocolError
-from elasticd.outputs import Listing, OutputFile, OutputSet, list_files, partial_name
+from elasticd.outputs import (
+    OWN_FOLDER,
+    Listing,
+    OutputFile,
+    OutputSet,
+    list_files,
+    partial_name,
+)
+from elasticd.outputsigns import note_given
 from elasticd.removing import remove_tree
 from elasticd.shell.storage.outputcopies import Copy, OutputCopies, decode_set, encode_set
 from elasticd.types import JobId, NodeId
@@ -44,14 +52,14 @@ class Here:
         self.copies.name(staged)
         return self.copies.settle(JOB, staged, made)
 
-    def place(self, idle: bool = False, stopped: bool = False) -> None:
+    def place(self, idle: bool = False, stopped: bool = False, newer: bool = False) -> None:
         stop = threading.Event()
         if stopped:
             stop.set()
         copy = self.copies.newest(JOB)
         assert copy is not None
         placing = self.copies.placing(copy.made, JOB, self.output, stop)
-        placing.begin(copy.files, idle=idle)
+        placing.begin(copy.files, idle=idle, newer=newer)
         placing.finish()
 
     def own(self, name: str, text: str) -> Path:
@@ -116,6 +124,36 @@ def test_what_a_script_here_has_written_stays_while_it_runs(here: Here) -> None:
     here.keep(("a", "mains", 1))
     here.place()
     assert here.texts() == {"a": "mine", "b": "mains and mine"}
+
+
+def test_what_is_older_than_the_state_gives_way_to_what_main_has(here: Here) -> None:
+    for name in ("best", "kept", "log", "alone", "held"):
+        here.own(name, f"old {name}")
+    with (here.output / "held").open("a"):
+        note_given(here.output)
+    here.own("kept", "mine since")
+    here.keep(*((name, "mains", 1) for name in ("best", "kept", "held")), ("log", "mains", 1))
+    here.place()
+    assert here.texts()["best"] == "old best", "a copy may be older"
+    here.place(newer=True)
+    assert here.texts() == {
+        "best": "mains", "log": "mains", "kept": "mine since", "alone": "old alone",
+        "held": "old held",
+    }  # fmt: skip
+    here.own("best", "mine")
+    here.keep(("best", "mains later", 2))
+    here.place(newer=True)
+    assert here.texts()["best"] == "mine" and here.texts()["alone"] == "old alone"
+
+
+@pytest.mark.parametrize("said", [b"", b"what", b"\x93\x01\x02\x03", b"\x81\xa1a\xc0"])
+def test_a_note_of_older_files_that_can_not_be_read_names_none(here: Here, said: bytes) -> None:
+    here.own("a", "mine")
+    note_given(here.output)
+    (here.output / OWN_FOLDER / "given").write_bytes(said)
+    here.keep(("a", "mains", 1))
+    here.place(newer=True)
+    assert here.texts() == {"a": "mine"}
 
 
 def test_without_a_process_mains_files_count(here: Here) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from elasticd.core.words.bulk import CopyOutput
 from elasticd.errors import OperationError
-from elasticd.outputsigns import await_coming, want_copies
-from elasticd.shell.storage import outputkeeper
+from elasticd.outputsigns import await_coming, note_given, want_copies
+from elasticd.shell.storage import outputkeeper, outputlooking
 from elasticd.shell.storage.outputs import LastWorld
 from elasticd.types import JobId
 from tests.unit.shell.storage.outputnet import JOB, A, B, C, Net, Node
@@ -172,6 +172,82 @@ def test_what_a_script_keeps_is_copied_at_once(net: Net) -> None:
 
     asyncio.run(scene())
     assert b.copy() == {**NEWEST, "step3": "three"} and "step2" not in c.copy()
+
+
+async def seen(node: Node, rounds: Callable[[], object]) -> None:
+    """The node looks what its script shows, and does what follows."""
+    looking = asyncio.ensure_future(node.keeper.rounds())
+    rounds()
+    await asyncio.sleep(3 * outputlooking.LOOK_SECONDS)
+    looking.cancel()
+    await node.keeper._tasks.ended()
+
+
+def test_who_is_given_the_jobs_state_takes_mains_files_at_once_over_its_older_ones(
+    net: Net,
+) -> None:
+    """So whoever is main next has the best model that belongs to the state."""
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    for node in (a, b):
+        node.write(best="step 12")
+
+    async def scene() -> None:
+        net.world = (3, (C, A, B))  # after one in which c was alone
+        for node in (a, b):
+            await node.keeper.enters(JOB, *net.world)
+        c.write(best="step 18")
+        await seen(a, lambda: None)
+        await seen(b, lambda: note_given(b.output))
+        assert (a.texts()["best"], b.texts()["best"]) == ("step 12", "step 18")
+        note_given(a.output)  # and c's trainer is lost before a has looked
+        await entered(net, a, (4, (A, B)))
+
+    asyncio.run(scene())
+    assert a.texts()["best"] == "step 18"
+
+
+def test_who_was_away_and_becomes_main_takes_the_files_of_main_before(net: Net) -> None:
+    """Before its script is given the state; and nobody takes its older ones meanwhile."""
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    for node in (a, b):
+        node.write(best="step 12")
+
+    async def scene() -> None:
+        for node in (a, b):
+            await node.keeper.enters(JOB, *FIRST)
+        net.world = (2, (C,))
+        await c.keeper.enters(JOB, *net.world)
+        c.write(best="step 18")
+        net.was, net.world = net.world, (3, (A, B, C))
+        for node in (b, c):
+            await node.keeper.enters(JOB, *net.world)
+            note_given(node.output)
+        a.outputs.settled[JOB] = 1  # it has not heard of that world
+        for node in (b, c):
+            await seen(node, lambda: None)
+        assert (b.texts()["best"], c.texts()["best"]) == ("step 12", "step 18")
+        await a.keeper.enters(JOB, *net.world)
+        await asyncio.to_thread(await_coming, a.output, 20.0, lambda: True)
+        assert a.texts()["best"] == "step 18"
+        await b.follow()
+
+    asyncio.run(scene())
+    assert b.texts()["best"] == "step 18"
+
+
+def test_a_copy_from_before_a_node_was_away_replaces_nothing_of_it(net: Net) -> None:
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    a.write(best="step 6")
+    asyncio.run(b.follow())
+    a.write(best="step 12")
+
+    async def scene() -> None:
+        await a.keeper.enters(JOB, *FIRST)
+        net.lost, net.world = {C}, (2, (C,))
+        await entered(net, a, (3, (A, B)))
+
+    asyncio.run(scene())
+    assert a.texts()["best"] == "step 12" and c.texts() != {}
 
 
 def test_of_a_job_that_nobody_knows_no_copy_is_made(net: Net) -> None:

@@ -40,7 +40,7 @@ from elasticd.core.words.trainers import (
 from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.chunks import create_memory
-from elasticd.outputsigns import Coming
+from elasticd.outputsigns import Coming, given
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.daemonseat import DaemonSeat
 from elasticd.train.steps.seat import Delivery, Files, ProbeResult
@@ -179,6 +179,18 @@ def test_rank_0_waits_for_the_output_of_the_one_before(seat: DaemonSeat, tmp_pat
         assert came[0].generation == OLD
     tell(seat, world(NEW, size=1))
     assert taken(seat).generation == NEW
+
+
+def test_what_lay_there_before_a_state_came_is_noted(seat: DaemonSeat, tmp_path: Path) -> None:
+    """It belongs to an older one, however it came about."""
+    (tmp_path / "best").write_text("old")
+    tell(seat, replace(world(OLD, size=1), state="load"))
+    taken(seat)
+    seat.begin_update()
+    assert given(tmp_path) == {}
+    seat.end_load(POINT, complete=True)
+    (tmp_path / "later").write_text("new")
+    assert [*given(tmp_path)] == ["best"]
 
 
 def test_a_state_of_an_older_world_comes_too_late(seat: DaemonSeat, fd: Descriptors) -> None:

@@ -1,0 +1,63 @@
+"""What scripts show in their output folders is looked for, and done soon.
+
+Main's may ask that what it has written is kept on other nodes. Another's may have been given the
+state of others: then what main has written belongs to it, and is copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from elasticd.outputsigns import given_ns, wanted_ns
+from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.types import JobId
+
+LOOK_SECONDS = 0.25
+"""What a script shows is seen after so long at most."""
+
+
+class OutputLooking:
+    """Of all jobs that run here."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        output_folder: Callable[[JobId], Path],
+        runs: Callable[[JobId], bool],
+        entered: Mapping[JobId, LastWorld],
+        follow: Callable[[JobId], None],
+    ) -> None:
+        """``entered``: of each job the last world that this node has entered. ``follow`` copies
+        what main has, in the background."""
+        self._outputs, self._output_folder, self._runs = outputs, output_folder, runs
+        self._entered, self._follow = entered, follow
+        self._asked: dict[JobId, int] = {}
+        """When each job's script here asked last for copies, of what others were told."""
+        self._given: dict[JobId, int] = {}
+        """When it was given a state last, of what main's files were copied for."""
+
+    def forget(self, job: JobId) -> None:
+        self._asked.pop(job, None)
+        self._given.pop(job, None)
+
+    async def rounds(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for job, world in tuple(self._entered.items()):
+                if self._runs(job):
+                    await self._look(job, is_main=world[1][0] == self._outputs.me)
+
+    async def _look(self, job: JobId, *, is_main: bool) -> None:
+        folder = self._output_folder(job)
+        if is_main:
+            asked = await asyncio.to_thread(wanted_ns, folder)
+            if asked != self._asked.get(job, 0):
+                self._asked[job] = asked
+                await self._outputs.have_copied(job)
+        else:
+            given = await asyncio.to_thread(given_ns, folder)
+            if given != self._given.get(job, 0):
+                self._given[job] = given
+                self._follow(job)
