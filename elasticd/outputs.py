@@ -204,6 +204,16 @@ def open_file(folder: Path, name: str) -> int:
         OSError: it isn't there.
     """
     checked([name])
+    return _opened(folder, name)
+
+
+def open_index(folder: Path, name: str) -> int:
+    """A descriptor of the index of a file of ``run.open``. Raises as :func:`open_file`."""
+    checked([name])
+    return _opened(folder, f"{OWN_FOLDER}/{index_of(name)}")
+
+
+def _opened(folder: Path, name: str) -> int:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     *above, last = name.split("/")
     try:

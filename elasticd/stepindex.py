@@ -10,7 +10,7 @@ steps and lengths always give the same bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,21 @@ class StepIndex:
             if not self.code[at] & 0x80:
                 return value % _KINDS, value // _KINDS
             at, shift = at + 1, shift + 7
+
+
+def merged(files: Sequence[tuple[Iterable[Record], bytes]]) -> tuple[list[Record], bytes]:
+    """One file with every step that any of them has, as the first that has it."""
+    texts: dict[int, bytes] = {}
+    for records, text in files:
+        start = 0
+        for step, end in records:
+            texts.setdefault(step, text[start:end])
+            start = end
+    made, end = [], 0
+    for step in sorted(texts):
+        end += len(texts[step])
+        made.append((step, end))
+    return made, b"".join(texts[step] for step in sorted(texts))
 
 
 def _entry(length: int) -> bytes:

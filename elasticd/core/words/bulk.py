@@ -113,6 +113,16 @@ class WantOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class WantOutputIndex:
+    """Which steps of a file of ``run.open`` have written how much of it, as it lies there: the
+    library's own file, which is none of the others."""
+
+    kind: ClassVar = "output_index"
+    job: JobId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyOutput:
     """Brings nothing: main's script wants what it has written to be on other nodes. Who is asked
     begins to copy it, and answers at once."""
@@ -237,7 +247,7 @@ class Relay:
 OfChaos = CutHere | StrikeHere
 OfArchives = WantArchive | KeepArchive | WantArchiveList
 OfStates = Question | WantShard | WantState | DoubtShard | WantLog | WantLogStart | OfArchives
-OfOutputs = WantOutputList | WantOutput | CopyOutput
+OfOutputs = WantOutputList | WantOutput | WantOutputIndex | CopyOutput
 OfLinks = WantLinks | WantDoor
 OfPreflight = WantFacts | WantJobFacts | WantSpeed | WantFirstStep | OfLinks
 Want = OfStates | OfOutputs | OfChaos | OfPreflight | WantBlank | Relay

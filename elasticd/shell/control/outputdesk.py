@@ -11,10 +11,10 @@ from pathlib import Path
 from elasticd.core.words.bulk import WantOutput
 from elasticd.core.words.requests.looking import OpenOutputs
 from elasticd.errors import ElasticdError, OperationError
-from elasticd.outputs import OutputFile, OutputSet, shown
+from elasticd.outputs import OutputFile, OutputSet
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.storage.outputmerging import OutputMerging
 from elasticd.shell.storage.outputs import ASK_SECONDS, Outputs
-from elasticd.shell.storage.outputsteps import may_lack, whole_elsewhere
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.types import JobId, NodeId
 
@@ -32,6 +32,8 @@ class _Source:
     note: str = ""
     elsewhere: Mapping[str, NodeId] = field(default_factory=dict)
     """By name: files that come from another node's own folder."""
+    here: Mapping[str, Path] = field(default_factory=dict)
+    """By name: files that were put together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,11 @@ class OutputDesk:
         """A frame that says whose files come, then one for each; the client answers each of these
         when it has read the file."""
         job = request.job
-        source = await self._completed(job, await self._source(job))
+        with self.scratch.folder() as scratch:
+            await self._send(job, await self._completed(job, await self._source(job), scratch),
+                             scratch, stream)  # fmt: skip
+
+    async def _send(self, job: JobId, source: _Source, scratch: Path, stream: Stream) -> None:
         made = source.made
         await stream.send({
             "job": job,
@@ -61,13 +67,12 @@ class OutputDesk:
             "skipped": list(made.listing.skipped),
             "note": source.note,
         })  # fmt: skip
-        with self.scratch.folder() as scratch:
-            for file in made.listing.files:
-                path = await self._path(job, source, file, scratch / "file", stream)
-                shown = None if path is None else str(path)
-                await stream.send({"name": file.name, "bytes": file.bytes, "path": shown})
-                # A client that dies hangs up, which cancels this handler.
-                await stream.receive(seconds=None)
+        for file in made.listing.files:
+            path = await self._path(job, source, file, scratch / "file", stream)
+            shown = None if path is None else str(path)
+            await stream.send({"name": file.name, "bytes": file.bytes, "path": shown})
+            # A client that dies hangs up, which cancels this handler.
+            await stream.receive(seconds=None)
 
     async def _source(self, job: JobId) -> _Source:
         """Main's own folder if it can be had, else the newest copy, else what another rank has."""
@@ -102,26 +107,18 @@ class OutputDesk:
                 return _Source(node, False, found, f"{note}; these are those of {node}'s own rank")
         raise OperationError(f"{note}; start its daemon, then run this again")
 
-    async def _completed(self, job: JobId, source: _Source) -> _Source:
-        """With those files of ``run.open`` from others of which main's lack steps."""
-        last = self.outputs.last_step(job)
-        if source.copy or not may_lack(source.made.listing, last):
-            return source
-        others = await self.outputs.own_of(job)
-        listings = {node: made.listing for node, made in others.items() if node != source.node}
-        found = whole_elsewhere(source.made.listing, listings, last)
-        if not found:
-            return source
-        files = source.made.listing.by_name()
-        files.update({name: file for name, (_, file) in found.items()})
-        listing = replace(source.made.listing, files=tuple(files[name] for name in sorted(files)))
-        said = [f"{shown(name)} is {node}'s own, since {source.node}'s lacks steps"
-                for name, (node, _) in found.items()]  # fmt: skip
+    async def _completed(self, job: JobId, source: _Source, scratch: Path) -> _Source:
+        """With the lines of all steps that a living node has in files of ``run.open``."""
+        made, outputs = source.made, self.outputs
+        main = made.source if source.copy else source.node
+        merging = OutputMerging(outputs, job, main, source.copy, scratch)
+        listing = await merging.complete(made)
         return replace(
             source,
-            made=replace(source.made, listing=listing),
-            note="; ".join([source.note, *said] if source.note else said),
-            elsewhere={name: node for name, (node, _) in found.items()},
+            made=replace(made, listing=listing),
+            note="; ".join(filter(None, [source.note, *merging.notes])),
+            elsewhere=merging.elsewhere,
+            here=merging.here,
         )
 
     async def _live(self, node: NodeId, job: JobId) -> OutputSet | str:
@@ -137,10 +134,13 @@ class OutputDesk:
     ) -> Path | None:
         """A file of this machine with the content; None: it has changed since it was listed."""
         outputs, node = self.outputs, source.elsewhere.get(file.name, source.node)
+        if (path := source.here.get(file.name)) is not None:
+            return path
+        copy = source.copy and file.name not in source.elsewhere
         if node == outputs.me:
-            folder = await asyncio.to_thread(outputs.own_folder, job, source.copy)
+            folder = await asyncio.to_thread(outputs.own_folder, job, copy)
             return folder / file.name
-        wanted = WantOutput(job, file.name, source.copy)
+        wanted = WantOutput(job, file.name, copy)
         fetching = asyncio.ensure_future(outputs.fetch(node, wanted, file, scratch))
         try:
             while not (await asyncio.wait([fetching], timeout=_TELL_SECONDS))[0]:

@@ -12,10 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
-from elasticd.core.words.bulk import CopyOutput, OfOutputs, WantOutput, WantOutputList
+from elasticd.core.words.bulk import (
+    CopyOutput,
+    OfOutputs,
+    WantOutput,
+    WantOutputIndex,
+    WantOutputList,
+)
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError
-from elasticd.outputs import MOST_FILES, OutputFile, OutputSet, list_files, open_file, within
+from elasticd.outputs import (
+    MOST_FILES,
+    OutputFile,
+    OutputSet,
+    list_files,
+    open_file,
+    open_index,
+    within,
+)
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
@@ -117,7 +131,8 @@ class Outputs:
         return decode_set(await filled(partial(self._neighbours.fetch, node, wanted)))
 
     async def fetch(self, node: NodeId, wanted: WantOutput, file: OutputFile, target: Path) -> bool:
-        """Write a node's file to ``target``, as long as it was listed; False: it is shorter now.
+        """Write another node's file to ``target``, as long as it was listed; False: it is shorter
+        now.
 
         Raises:
             OperationError: it can't be had.
@@ -135,6 +150,17 @@ class Outputs:
         finally:
             os.close(fd)
         return came >= file.bytes
+
+    async def index(self, node: NodeId, job: JobId, name: str) -> bytes:
+        """Which steps wrote what of a file of ``run.open`` in a node's own folder.
+
+        Raises:
+            OperationError: it can't be had.
+        """
+        wanted = WantOutputIndex(job, name)
+        if node != self.me:
+            return await filled(partial(self._neighbours.fetch, node, wanted))
+        return await asyncio.to_thread(_content, await self.serve(wanted))
 
     async def have_copied(self, job: JobId) -> None:
         """Have all nodes that answer copy what is in the folder of this one, which is main."""
@@ -227,6 +253,9 @@ class Outputs:
                     return file_of(encode_set(made))
                 case WantOutput(job, name, copy):
                     return await asyncio.to_thread(self._open, job, name, copy)
+                case WantOutputIndex(job, name):
+                    folder = self.own_folder(job, copy=False)
+                    return await asyncio.to_thread(open_index, folder, name)
                 case CopyOutput(job):
                     self._record_of(job)  # a name that came from elsewhere
                     self.follow(job)
@@ -277,3 +306,8 @@ class Outputs:
                 {"files": new[:100]},
             )
         return replace(made, listing=listing)
+
+
+def _content(fd: int) -> bytes:
+    with open(fd, "rb") as file:
+        return file.read()

@@ -1,13 +1,13 @@
-"""Whose files of ``run.open`` are whole.
+"""Whose files of ``run.open`` have which steps.
 
 Each rank has its own, and now and then the library makes them alike. Where that could not be done,
-since the disk of whoever is main refused it and no other rank was left at the end, another node's
-has more. Main's lines count: so another's file stands in only if it has all that main's has.
+since the disk of whoever is main refused it and no other rank was left at the end, or since who had
+the lines has left the job, another node's has steps that main's lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,8 @@ _MOST_RUNS, _MOST_STEPS = 100, 1 << 40
 
 
 _Steps = Sequence[tuple[int, int]]
+Found = Sequence[tuple[NodeId, OutputFile]]
+"""Files of one name, with whose they are."""
 
 
 def with_steps(folder: Path, listing: Listing) -> Listing:
@@ -48,50 +50,45 @@ def _with_steps(folder: Path, file: OutputFile) -> OutputFile:
 
 def may_lack(main: Listing, last: int | None) -> bool:
     """Whether another node may have steps that a file of main's lacks; ``last`` as below."""
-    return any(_gaps(file, _upto(file, last)) for file in main.files if file.steps)
+    return any(_gaps(file, upto(file, last)) for file in main.files if file.steps)
 
 
-def whole_elsewhere(
-    main: Listing, others: Mapping[NodeId, Listing], last: int | None
-) -> dict[str, tuple[NodeId, OutputFile]]:
-    """Files of main that lack steps which another node's have: per name whose has most of them.
-
-    ``last``: the job's last step, if it has finished: behind that all are made alike. Else what
-    main has not come to is not missed.
-    """
-    found: dict[str, tuple[NodeId, OutputFile]] = {}
-    for file in main.files:
-        if not file.steps:
-            continue
-        upto = _upto(file, last)
-        best = own = _count(file.steps, upto)
-        for node, listing in others.items():
-            other = listing.by_name().get(file.name)
-            if other is None or not other.managed or _both(file.steps, other.steps, upto) < own:
-                continue
-            if _count(other.steps, upto) > best:
-                found[file.name], best = (node, other), _count(other.steps, upto)
-    return found
-
-
-def _gaps(file: OutputFile, upto: int) -> int:
-    """How many steps it lacks, from -1 on."""
-    return upto + 2 - _count(file.steps, upto)
-
-
-def _upto(file: OutputFile, last: int | None) -> int:
+def upto(file: OutputFile, last: int | None) -> int:
+    """Which steps of a file count. ``last``: the job's last step, if it has finished: behind that
+    all are made alike. Else what the file has not come to is not missed."""
     return file.steps[-1][1] if last is None else last
 
 
-def _both(some: _Steps, others: _Steps, upto: int) -> int:
-    """How many steps both have."""
-    return sum(
-        max(min(last, other_last, upto) - max(first, other_first) + 1, 0)
-        for first, last in some
-        for other_first, other_last in others
-    )
+def together(have: Found, ends: int) -> Found:
+    """Of several nodes' files those that together have all steps up to ``ends`` that there are. The
+    first has most, and of equal ones it is the first; the others' lines count in their order where
+    that one has none."""
+    most = max(have, key=lambda each: _count(each[1].steps, ends))
+    chosen, steps = [most], list(most[1].steps)
+    for node, file in have:
+        more = _joined(steps, file.steps)
+        if _count(more, ends) > _count(steps, ends):
+            chosen.append((node, file))
+            steps = more
+    return chosen
 
 
-def _count(steps: _Steps, upto: int) -> int:
+def _gaps(file: OutputFile, ends: int) -> int:
+    """How many steps it lacks, from -1 on."""
+    return ends + 2 - _count(file.steps, ends)
+
+
+def _joined(some: _Steps, others: _Steps) -> list[tuple[int, int]]:
+    """What either has."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted([*some, *others]):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return found
+
+
+def _count(steps: _Steps, ends: int) -> int:
     """How many steps there are, not counting later ones."""
-    return sum(max(min(last, upto) - first + 1, 0) for first, last in steps)
+    return sum(max(min(last, ends) - first + 1, 0) for first, last in steps)

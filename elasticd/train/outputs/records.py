@@ -1,10 +1,10 @@
-"""Steps and where their texts end, one by one: what an earlier version writes and tells, 16 bytes
-a step, and what is made of several ranks' files."""
+"""Steps and where their texts end, one by one, 16 bytes a step: what an earlier version writes and
+tells."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from elasticd.stepindex import BASE, Record
 
@@ -35,18 +35,3 @@ def sensible(data: bytes, size: int) -> Iterator[Record]:
             return
         before = step + BASE, end
         yield before
-
-
-def merged(files: Sequence[tuple[Iterable[Record], bytes]]) -> tuple[list[Record], bytes]:
-    """One file with every step that any of them has, as the first that has it."""
-    texts: dict[int, bytes] = {}
-    for records, text in files:
-        start = 0
-        for step, end in records:
-            texts.setdefault(step, text[start:end])
-            start = end
-    made, end = [], 0
-    for step in sorted(texts):
-        end += len(texts[step])
-        made.append((step, end))
-    return made, b"".join(texts[step] for step in sorted(texts))

@@ -21,8 +21,7 @@ import msgpack
 from elasticd.disknames import DiskNames
 from elasticd.errors import UsageError
 from elasticd.outputs import OWN_FOLDER, index_of, older_index_of
-from elasticd.stepindex import BASE, StepIndex
-from elasticd.train.outputs.records import merged
+from elasticd.stepindex import BASE, StepIndex, merged
 from elasticd.train.outputs.stepfile import Since, StepFile
 from elasticd.train.outputs.telling import Dialect, OfEarlier, OfToday, Told
 from elasticd.train.outputs.textfile import RunFile, checked_name

@@ -19,6 +19,7 @@ from elasticd.core.words.bulk import (
     Want,
     WantArchiveList,
     WantOutput,
+    WantOutputIndex,
     WantOutputList,
     WantState,
 )
@@ -71,6 +72,10 @@ STATE = {"what": "state", "job": "j", "step": 3, "stamp": "s"}
         (
             WantOutput(JOB, "a/b", copy=True),
             {"what": "output", "job": "j", "name": "a/b", "copy": True},
+        ),
+        (
+            WantOutputIndex(JOB, "a/b"),
+            {"what": "output_index", "job": "j", "name": "a/b"},
         ),
         (CopyOutput(JOB), {"what": "copy_output", "job": "j"}),
         (

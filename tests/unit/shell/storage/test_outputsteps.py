@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 from collections.abc import Iterable
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.outputs import OWN_FOLDER, Listing, OutputFile, index_of
-from elasticd.shell.storage.outputsteps import may_lack, whole_elsewhere
-from elasticd.stepindex import BASE, StepIndex
+from elasticd.shell.storage.outputsteps import may_lack, together, upto
+from elasticd.stepindex import BASE, MAGIC, StepIndex
 from elasticd.train.outputs.stepfile import StepFile
 from elasticd.types import NodeId
 from tests.unit.shell.storage.outputnet import A, B, C, Client, Net, Node
@@ -25,7 +26,7 @@ def net(tmp_path: Path) -> Net:
     return Net(tmp_path)
 
 
-def log_of(node: Node, steps: Iterable[int], refused: Iterable[int] = ()) -> None:
+def log_of(node: Node, steps: Iterable[int], refused: Iterable[int] = (), whose: str = "") -> None:
     """Lines as a trainer there writes them; its disk refuses some, and those are written later."""
     node.output.mkdir(parents=True, exist_ok=True)
     file = StepFile(node.output / LOG, node.output / OWN_FOLDER / index_of(LOG), BASE)
@@ -35,7 +36,7 @@ def log_of(node: Node, steps: Iterable[int], refused: Iterable[int] = ()) -> Non
 
     held = ""
     for step in steps:
-        held += f"{step}\n"
+        held += f"{step} {whose}".rstrip() + "\n"
         file.pwrite = refuse if step in set(refused) else None
         try:
             file.append(step, held.encode())
@@ -94,30 +95,91 @@ def test_of_a_node_that_does_not_say_which_steps_it_has_nothing_is_known(net: Ne
     assert Client(a).files == {LOG: lines(range(5))}
 
 
+def test_who_has_left_the_job_has_lines_that_nobody_else_has(net: Net) -> None:
+    """As where the others joined without the last that had them: it was drained at once."""
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    net.state, net.step, net.world = "finished", STEPS, (5, (A, B))
+    for node in (a, b):
+        log_of(node, [*range(8), *range(16, STEPS + 1)], whose=node.outputs.me)
+        file = StepFile(node.output / LOG, node.output / OWN_FOLDER / index_of(LOG), STEPS)
+        file.append_behind(b"done\n")
+    log_of(c, range(17), whose="c")
+    for node in (a, b, c):
+        client = Client(node)
+        text = client.files[LOG] or ""
+        said = dict(line.split() for line in text.splitlines()[:-1])
+        assert [*map(int, said)] == [*ALL] and text.endswith("done\n")
+        assert (said["8"], said["16"]) == ("c", "a")
+        assert client.head["bytes"] == len(text)
+        assert f"{LOG} is put together of a's and c's: none has all steps" in client.head["note"]
+    net.lost = {C}
+    assert len((Client(a).files[LOG] or "").splitlines()) == STEPS + 1 - 8 + 1, "as main has it"
+
+
+def test_lines_that_may_be_of_missing_steps_are_not_behind_the_others_too(net: Net) -> None:
+    """What main could not write in time lies behind its last step."""
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    net.state, net.step = "finished", STEPS
+    log_of(a, range(STEPS + 1), refused=range(28, STEPS + 1))
+    log_of(b, range(20))
+    log_of(c, range(20, STEPS + 1))
+    assert Client(a).files[LOG] == lines(ALL)
+
+
+def test_of_a_running_job_nothing_is_told_that_main_has_not_come_to(net: Net) -> None:
+    """It may have gone back meanwhile."""
+    a, b = net.nodes[A], net.nodes[B]
+    log_of(a, [*range(4), *range(6, 12)])
+    log_of(b, [*range(6), *range(8, 20)])
+    assert Client(a).files[LOG] == lines(range(12))
+
+
+def test_where_mains_copy_is_all_that_is_left_of_it_others_lines_are_there_too(net: Net) -> None:
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    net.state, net.step = "finished", STEPS
+    log_of(a, range(20))
+    a.write(note="main's")
+    asyncio.run(b.follow())
+    net.lost = {A}
+    log_of(b, range(10))
+    assert Client(c).files == {LOG: lines(range(20)), "note": "main's"}
+    log_of(c, range(8, STEPS + 1))
+    client = Client(c)
+    assert client.files == {LOG: lines(ALL), "note": "main's"} and client.head["copy"]
+
+
+@pytest.mark.parametrize("index", [b"what is that", MAGIC + b"\xff\xff\xff"])
+def test_an_index_that_changes_meanwhile_counts_for_nothing(net: Net, index: bytes) -> None:
+    a, c = net.nodes[A], net.nodes[C]
+    net.state, net.step = "finished", STEPS
+    log_of(a, range(8, STEPS + 1))
+    log_of(c, range(10))
+    net.served = lambda name: (c.output / OWN_FOLDER / index_of(LOG)).write_bytes(index)
+    assert Client(a).files[LOG] == lines(range(8, STEPS + 1))
+
+
 @pytest.mark.parametrize("seed", range(50))
-def test_who_has_most_of_the_jobs_steps_is_chosen_and_main_if_nobody_has_more(
-    seed: int,
-) -> None:
+def test_all_steps_that_anybody_has_are_chosen_and_of_as_few_as_come_first(seed: int) -> None:
     dice = random.Random(seed)
     last = dice.choice((None, 40))
 
-    def drawn(name: str) -> tuple[OutputFile, set[int]]:
+    def drawn() -> tuple[OutputFile, set[int]]:
         often = dice.choice((0.1, 0.9, 1.0))
-        have = {step for step in range(-1, 50) if dice.random() < often}
+        have = {step for step in range(-1, 50) if dice.random() < often} | {0}
         index = StepIndex.of((step, 0) for step in sorted(have))
         runs = tuple((first, end) for first, end in index.runs())
-        return OutputFile(name, 1, 0, 0, True, runs), have
+        return OutputFile(LOG, 1, 0, 0, True, runs), have
 
-    main, own = drawn(LOG)
-    others = {NodeId(name): drawn(LOG) for name in "bcd"}
-    upto = last if last is not None else max(own, default=-2)
-    listings = {node: Listing((file,)) for node, (file, _) in others.items()}
-    found = whole_elsewhere(Listing((main,)), listings, last)
-    assert may_lack(Listing((main,)), last) or not found, "who is not asked has nothing to give"
-    mine = {step for step in own if step <= upto}
-    known = {node: {s for s in have if s <= upto} for node, (_, have) in others.items()}
-    counts = {node: len(have) for node, have in known.items() if have >= mine}
-    if not own or max(counts.values(), default=0) <= len(mine):
-        assert found == {}
-    else:
-        assert counts[found[LOG][0]] == max(counts.values())
+    drawings = {NodeId(name): drawn() for name in "abcd"}
+    main, own = drawings[A]
+    ends = upto(main, last)
+    assert ends == (max(own) if last is None else last)
+    known = {node: {s for s in have if s <= ends} for node, (_, have) in drawings.items()}
+    chosen = [node for node, _ in together([(n, f) for n, (f, _) in drawings.items()], ends)]
+    assert {s for node in chosen for s in known[node]} == {s for k in known.values() for s in k}
+    assert len(known[chosen[0]]) == max(map(len, known.values()))
+    assert chosen[1:] == sorted(chosen[1:])
+    for place in range(1, len(chosen)):
+        assert known[chosen[place]] - {s for node in chosen[:place] for s in known[node]}
+    everything = set(range(-1, ends + 1))
+    assert may_lack(Listing((main,)), last) == (known[A] != everything)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.stepindex import BASE, MAGIC, StepIndex
-from elasticd.train.outputs.records import merged, packed
+from elasticd.stepindex import BASE, MAGIC, StepIndex, merged
+from elasticd.train.outputs.records import packed
 from elasticd.train.outputs.stepfile import Since, StepFile
 
 
