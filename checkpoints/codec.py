@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import mmap
 import os
 import sys
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -190,16 +191,21 @@ def read_tensors(
     Raises:
         RotError: naming the file and the tensor whose bytes its digest does not fit.
         StateError: naming the file and the tensor: unreadable, truncated, a header that doesn't fit
-            the file, a tensor in two files, or files whose ``elasticd`` metadata differ.
+            the file, a tensor in two files, or files whose ``elasticd`` metadata differ in more than
+            the lineage: who gives a part may have gone on in another one already.
     """
     merged: dict[str, str] = {}
     parts: dict[str, _Part] = {}
     with ExitStack() as stack:
         for number, source in enumerate(sources):
-            fd, where = stack.enter_context(_opened(source))
+            called = f"part {number + 1} of {len(sources)} of a state"
+            fd, where = stack.enter_context(_opened(source, called))
             found, metadata = _parts(fd, where, digests[number] if digests else "")
-            if number and metadata.get(METADATA_KEY) != merged.get(METADATA_KEY):
-                raise StateError(f"{where}: belongs to another state than the files before it")
+            differing = _differing(merged, metadata) if number else ""
+            if differing:
+                raise StateError(
+                    f"{where}: belongs to another state than the files before it: {differing}"
+                )
             for part in found:
                 name = part.entry.name
                 if name in parts:
@@ -282,10 +288,10 @@ class _Part:
 
 
 @contextmanager
-def _opened(source: int | Path) -> Iterator[tuple[int, str]]:
-    """A descriptor, and what to call it."""
+def _opened(source: int | Path, name: str) -> Iterator[tuple[int, str]]:
+    """A descriptor, and what to call it: ``name`` if it came as such."""
     if isinstance(source, int):
-        yield source, f"descriptor {source}"
+        yield source, name
         return
     with refusing(source):
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
@@ -293,6 +299,22 @@ def _opened(source: int | Path) -> Iterator[tuple[int, str]]:
         yield fd, str(source)
     finally:
         os.close(fd)
+
+
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """In what two descriptions of a state differ; empty: they are of one state."""
+    first, second = one.get(METADATA_KEY), other.get(METADATA_KEY)
+    if first == second:
+        return ""
+    try:
+        said: list[dict[str, Any]] = [json.loads(text or "") for text in (first, second)]
+        names = sorted({name for each in said for name in each} - {"lineage"})
+        # NaN is no more than itself; as texts they are alike.
+        texts = [[json.dumps(each.get(name), sort_keys=True) for name in names] for each in said]
+    except (ValueError, AttributeError, TypeError):
+        return "they say what can't be read"
+    found = [name for name, a, b in zip(names, *texts, strict=True) if a != b]
+    return ", ".join(f"{name!r} differs" for name in found)
 
 
 def _parts(fd: int, where: str, digest: str) -> tuple[list[_Part], Mapping[str, str]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import mmap
 import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -179,6 +180,27 @@ def test_merges_shards_of_one_state_only(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="two: belongs to another state"):
         read_tensors([one, two])
     assert read_tensors([]) == ({}, {})
+
+
+def test_parts_of_one_state_may_come_from_two_lineages(tmp_path: Path) -> None:
+    """One of those that give them has entered the next world already, the other has not yet."""
+
+    def part(name: str, **changes: Any) -> int:
+        said = {"step": 84, "stamp": "s", "lineage": "old", "user": {"x": math.nan}} | changes
+        metadata = {METADATA_KEY: json.dumps(said, sort_keys=True)}
+        return write_memory({name: mx.array([1])}, metadata)
+
+    parts = [part("a"), part("b", lineage="new"), part("c", stamp="t", step=85)]
+    tensors, metadata = read_tensors(parts[:2])
+    assert sorted(tensors) == ["a", "b"] and json.loads(metadata[METADATA_KEY])["lineage"] == "old"
+    with pytest.raises(StateError) as refused:
+        read_tensors(parts)
+    assert str(refused.value) == (
+        "part 3 of 3 of a state: belongs to another state than the files before it: 'stamp'"
+        " differs, 'step' differs"
+    )
+    for fd in parts:
+        os.close(fd)
 
 
 def test_every_truncation_is_refused_by_name(tmp_path: Path) -> None:
