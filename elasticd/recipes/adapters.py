@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from elasticd.settings.recipe import HUB, MlxLm
 ADAPTERS = "adapters.safetensors"
 BEST = "best_adapters.safetensors"
 CONFIG = "adapter_config.json"
+_STEP, _LOSS = "step", "validation_loss"
+"""In the head of a file."""
 _BESIDE = "written-"
 """Begins the name of a file that is being written, in the library's own folder: nobody copies from
 there, or says that it doesn't."""
@@ -30,6 +34,8 @@ class AdapterFolder:
         """``below``: the folder's name in the job's ``output`` folder; "": that itself."""
         self._folder, self._model = output / below, model
         self._own = output / OWN_FOLDER
+        self._best: float | None = None
+        """Of the best adapters that are here, if that is known: their validation loss."""
         for folder in (self._folder, self._own):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -45,17 +51,62 @@ class AdapterFolder:
         beside.write_text(json.dumps(said, indent=4, sort_keys=True) + "\n", encoding="utf-8")
         os.replace(beside, self._folder / CONFIG)
 
-    def write(self, *names: str) -> None:
-        """Write all that is trained, under each of these names: whole, or not at all."""
+    def write(self, *names: str, step: int | None = None, loss: float | None = None) -> None:
+        """Write all that is trained, under each of these names: whole, or not at all. With its
+        ``step`` and the validation ``loss`` there, if that was measured."""
         tensors: Any = tree_flatten(self._model.trainable_parameters())
+        told = {_STEP: step, _LOSS: loss}
+        said = {name: repr(value) for name, value in told.items() if value is not None}
         for name in names:
             beside = self._own / f"{_BESIDE}{name}"
-            mx.save_safetensors(str(beside), dict(tensors))
-            with beside.open("rb") as stream:
-                os.fsync(stream.fileno())
-            os.replace(beside, self._folder / name)
+            mx.save_safetensors(str(beside), dict(tensors), said)
+            self._name(beside, name)
+
+    def write_best(self, step: int, loss: float) -> None:
+        """What is trained has the lowest validation loss so far."""
+        self.write(BEST, step=step, loss=loss)
+        self._best = loss
+
+    def has_best(self, loss: float, upto: int) -> bool:
+        """Whether the best adapters are those of that validation loss, which is the lowest of the
+        steps up to ``upto``. Who was away then has older ones: they make room for main's, unless
+        the right ones are here under their number."""
+        if self._best == loss:
+            return True
+        path = self._folder / BEST
+        if path.exists():
+            step, have = _said(path)
+            if have is None or (step or 0) > upto:
+                return True  # an earlier version's; or the job went back, and comes there again
+            if have == loss:
+                self._best = loss
+                return True
+        for other in sorted(self._folder.glob(f"*_{ADAPTERS}")):
+            if _said(other)[1] == loss:
+                beside = self._own / f"{_BESIDE}{BEST}"
+                shutil.copyfile(other, beside)
+                self._name(beside, BEST)
+                self._best = loss
+                return True
+        path.unlink(missing_ok=True)
+        return False
+
+    def _name(self, beside: Path, name: str) -> None:
+        with beside.open("rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(beside, self._folder / name)
 
 
 def numbered(step: int) -> str:
     """The name that mlx-lm gives the adapters of a step."""
     return f"{step:07d}_{ADAPTERS}"
+
+
+def _said(path: Path) -> tuple[int | None, float | None]:
+    """The step and the validation loss that a file tells of; None: not that."""
+    with contextlib.suppress(RuntimeError, ValueError, OSError):
+        loaded: Any = mx.load(str(path), return_metadata=True)  # reads the head alone
+        said = loaded[1]
+        step, loss = said.get(_STEP), said.get(_LOSS)
+        return None if step is None else int(step), None if loss is None else float(loss)
+    return None, None

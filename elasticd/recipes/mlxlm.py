@@ -119,6 +119,7 @@ class Training:
     def __init__(self, spec: JobSpec, config: MlxLm) -> None:
         config = hubdata.given(located(config))
         self._spec, self._config = spec, config
+        self._told_lacking = False
         check_model(config)
         self._model, tokenizer = load(config)
         prepare(self._model, config)
@@ -171,12 +172,15 @@ class Training:
                 validated = self._validate(run, number, folder)
             losses.take(number, validated, loss=step.loss, learning_rate=rate, **step.metrics)
             if number % config.save_every == 0:
-                folder.write(numbered(number), ADAPTERS)
+                folder.write(numbered(number), step=number, loss=validated)
+                folder.write(ADAPTERS)
+            self._have_best(run, number, folder)
             if last:
                 folder.write(ADAPTERS)
                 self._test(run)
         # Whoever has joined for the last step has run no body of it.
         folder.write(ADAPTERS)
+        self._have_best(run, spec.train.steps, folder)
 
     def _read(self, name: str) -> Rows | None:
         path = Path(self._config.data) / f"{name}.jsonl"
@@ -219,8 +223,19 @@ class Training:
             print(f"step {number}: validation loss {loss:.4f}{', the best so far' * better}")
         if better:
             run.state.best = loss
-            folder.write(BEST)
+            folder.write_best(number, loss)
         return loss
+
+    def _have_best(self, run: Run, upto: int, folder: AdapterFolder) -> None:
+        """Keep no best adapters that ``run.state`` doesn't know as such."""
+        best = run.state.best
+        if best < math.inf and not folder.has_best(best, upto) and not self._told_lacking:
+            self._told_lacking = True
+            print(
+                f"elasticd: the adapters with the lowest validation loss so far ({best:.4f}) were"
+                f" written while this process was away, and are not here: {BEST} is to come from"
+                " another node. It does not if it is bigger than output_bytes of elasticd.toml"
+            )
 
     def _test(self, run: Run) -> None:
         rows = self._rows["test"]

@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 from elasticd.errors import UsageError
 from elasticd.outputs import Listing, list_files
 from elasticd.recipes import mlxlm, models
-from elasticd.recipes.adapters import ADAPTERS, AdapterFolder, numbered
+from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
 from elasticd.settings.optimizers import OPTIMIZERS
@@ -100,6 +100,51 @@ def test_what_is_half_written_is_no_output(
             write()
     assert len(list(tmp_path.rglob("written-*"))) == 3
     assert list_files(tmp_path) == Listing(())
+
+
+def weights(path: Path) -> list[float]:
+    loaded: Any = mx.load(str(path))
+    return sorted(array.sum().item() for array in loaded.values())
+
+
+class OneWeight(nn.Module):
+    """Its only weight says at which step it was written."""
+
+    def at(self, step: int) -> None:
+        self.w = mx.array([float(step)])
+
+
+def test_the_best_adapters_are_those_that_the_state_knows(tmp_path: Path) -> None:
+    model = OneWeight()
+    folder = AdapterFolder(tmp_path, "", model)
+    best = tmp_path / BEST
+    assert not folder.has_best(3.0, 5), "there are none"
+    model.at(12)
+    folder.write_best(12, 2.0)
+    later = AdapterFolder(tmp_path, "", model)
+    assert later.has_best(2.0, 13) and weights(best) == [12.0], "another process knows them"
+    later = AdapterFolder(tmp_path, "", model)
+    assert later.has_best(3.0, 11), "the job went back, and comes there again"
+    model.at(18)
+    later.write(numbered(18), step=18, loss=1.0)
+    model.at(24)
+    later.write(numbered(24), step=24)
+    assert later.has_best(1.0, 20) and weights(best) == [18.0]
+    assert best.read_bytes() == (tmp_path / numbered(18)).read_bytes()
+    assert AdapterFolder(tmp_path, "", model).has_best(1.0, 30)
+    assert not later.has_best(0.5, 30) and not best.exists(), "main's are to come"
+    later.write(BEST)
+    assert later.has_best(0.5, 30) and weights(best) == [24.0], "an earlier version says nothing"
+
+
+def test_what_is_no_file_of_adapters_is_none_of_the_best(tmp_path: Path) -> None:
+    model = OneWeight()
+    model.at(6)
+    folder = AdapterFolder(tmp_path, "", model)
+    folder.write_best(6, 2.0)
+    (tmp_path / numbered(7)).write_bytes(b"half of a file")
+    assert folder.has_best(2.0, 9) and not folder.has_best(1.0, 9)
+    assert list_files(tmp_path).by_name().keys() == {numbered(7)}
 
 
 def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) -> None:
