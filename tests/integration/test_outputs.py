@@ -125,6 +125,40 @@ def test_the_next_main_goes_on_with_the_files(cluster: Cluster, tmp_path: Path) 
     assert {values["elasticd/world_size"] for values in told.values()} >= {3.0, 4.0}
 
 
+@pytest.mark.deep
+def test_the_best_model_is_the_one_that_the_state_knows(cluster: Cluster, tmp_path: Path) -> None:
+    """Whoever was away has an older one, and is main in the end."""
+    job = cluster.submit(
+        "best.py",
+        recovery__spare="none",
+        train__steps=1000,
+        checkpoint__every_steps=2000,
+        job__args=SLOW,
+    )
+    ranks = cluster.wait_step(job, 6)["ranks"]
+
+    def back() -> bool:
+        now = cluster.status(job)
+        return len(now["ranks"]) == len(ranks) and now["recoveries"] > recoveries
+
+    stay = {rank["node"] for rank in ranks[2:]}
+    for lost in (ranks[:2], ranks[2:]):
+        status = cluster.status(job)
+        recoveries = status["recoveries"]
+        for rank in status["ranks"]:
+            if rank["node"] in {each["node"] for each in lost}:
+                cluster.kill_trainer(job, rank["rank"])
+        cluster.wait_for("all to be there again", back)
+    assert main_of(cluster, job) not in stay
+    cluster.hurry(job)
+    cluster.wait_end(job)
+    cluster.command("outputs", job, "--out", tmp_path / "out")
+    known = (tmp_path / "out" / "known.txt").read_text()
+    assert (tmp_path / "out" / "best.txt").read_text() == known
+    for node in {rank["node"] for rank in ranks}:
+        assert (cluster.home / node / "output" / job / "best.txt").read_text() == known, node
+
+
 def left(cluster: Cluster, job: str, node: str) -> list[str]:
     """The folders that a node still has of a job."""
     kinds = ("work", "clones", "output", "outputs", "logs", "checkpoints")

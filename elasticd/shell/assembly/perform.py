@@ -104,6 +104,7 @@ class Performers:
                 self.first.job_begins(record.id)
             elif isinstance(record, JobRecord) and record.ended:
                 self.keeper.follow(record.id)  # a script may write behind its loop
+                self.keeper.whole.start(record.id)
 
     def _persist(self, records: Sequence[tuple[str, Any]]) -> None:
         # What the journal knows of has happened: its history is not to begin behind that.

@@ -23,6 +23,7 @@ from elasticd.shell.storage.outputbringing import Bringing
 from elasticd.shell.storage.outputlooking import OutputLooking
 from elasticd.shell.storage.outputplacing import sweep
 from elasticd.shell.storage.outputs import LastWorld, Outputs
+from elasticd.shell.storage.outputwhole import OutputWhole
 from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId, NodeId
 
@@ -69,6 +70,7 @@ class OutputKeeper:
         self._naming: dict[JobId, asyncio.Future[None]] = {}
         """Copies that are being made whole, and their files put in place."""
         self._looking = OutputLooking(outputs, output_folder, runs, self._entered, self.follow)
+        self.whole = OutputWhole(outputs, output_folder, runs, self._lock, self._tasks)
 
     def forget(self, job: JobId) -> asyncio.Lock:
         """Copy nothing of a job any more; none is being copied while the lock is held."""
@@ -196,10 +198,9 @@ class OutputKeeper:
                 break
             try:
                 await self._copy(job, node, copy=True, upto=upto, since=upto)
+                return
             except (ElasticdError, OSError) as error:
                 failure = error
-            else:
-                return
         if failure is not None:
             raise failure
 

@@ -49,6 +49,8 @@ class OutputMerging:
         scratch: the folder for what is put together.
         elsewhere: by name, files that another node has in its own folder.
         here: by name, those that were put together.
+        indices: the same files' indices.
+        takes: files that another node has whole are brought here, too.
     """
 
     outputs: Outputs
@@ -58,7 +60,9 @@ class OutputMerging:
     scratch: Path
     elsewhere: dict[str, NodeId] = field(default_factory=dict)
     here: dict[str, Path] = field(default_factory=dict)
+    indices: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    takes: bool = False
 
     async def complete(self, made: OutputSet) -> Listing:
         """The files, with what stands in for those that lack steps."""
@@ -101,7 +105,7 @@ class OutputMerging:
             return None
         ends = max(upto(each, last) for _, each in (have if self.copy else have[:1]))
         chosen = together(have, ends)
-        if len(chosen) > 1:
+        if len(chosen) > 1 or (self.takes and chosen[0][1] is not file):
             return await self._put_together(file, chosen, ends)
         node, found = chosen[0]
         if found is file or (self.copy and found.bytes < file.bytes):
@@ -115,12 +119,12 @@ class OutputMerging:
         lines = {node: each for node, each in read.items() if each is not None}
         if len(lines) < min(len(chosen), 2):
             return None
-        content = await asyncio.to_thread(_content, list(lines.values()), ends)
+        content, index = await asyncio.to_thread(_content, list(lines.values()), ends)
         if self.copy and len(content) < file.bytes:
             return None
         path = self.scratch / f"put-together-{len(self.here)}"
         await asyncio.to_thread(path.write_bytes, content)
-        self.here[file.name] = path
+        self.here[file.name], self.indices[file.name] = path, index
         whose = " and ".join(f"{node}'s" for node in lines)
         self.notes.append(f"{shown(file.name)} is put together of {whose}: none has all steps")
         mtime_ns = max(each.mtime_ns for _, each in chosen)
@@ -167,10 +171,12 @@ def _lines(before: bytes, after: bytes, text: bytes) -> _Lines | None:
     return _Lines(list(index.records()), text)
 
 
-def _content(files: Sequence[_Lines], ends: int) -> bytes:
-    """Each step's lines of the first that has them, then what no step has written."""
-    from elasticd.stepindex import merged
+def _content(files: Sequence[_Lines], ends: int) -> tuple[bytes, bytes]:
+    """Each step's lines of the first that has them, then what no step has written; and the
+    index."""
+    from elasticd.stepindex import MAGIC, StepIndex, merged
 
-    _, text = merged([(each.to(ends), each.text) for each in files])
+    records, text = merged([(each.to(ends), each.text) for each in files])
     behind = (each.behind(ends) for each in files)
-    return text + next((tail for tail in behind if tail is not None), b"")
+    content = text + next((tail for tail in behind if tail is not None), b"")
+    return content, MAGIC + bytes(StepIndex.of(records).code)

@@ -15,7 +15,7 @@ from elasticd.shell.storage.outputsteps import may_lack, together, upto
 from elasticd.stepindex import BASE, MAGIC, StepIndex
 from elasticd.train.outputs.stepfile import StepFile
 from elasticd.types import NodeId
-from tests.unit.shell.storage.outputnet import A, B, C, Client, Net, Node
+from tests.unit.shell.storage.outputnet import JOB, A, B, C, Client, Net, Node
 
 LOG = "body.csv"
 STEPS = 30
@@ -114,6 +114,49 @@ def test_who_has_left_the_job_has_lines_that_nobody_else_has(net: Net) -> None:
         assert f"{LOG} is put together of a's and c's: none has all steps" in client.head["note"]
     net.lost = {C}
     assert len((Client(a).files[LOG] or "").splitlines()) == STEPS + 1 - 8 + 1, "as main has it"
+
+
+def test_when_a_job_has_ended_main_has_the_lines_of_who_may_be_removed_then(net: Net) -> None:
+    a, b, c = (net.nodes[name] for name in (A, B, C))
+    net.state, net.step, net.ended, net.world = "finished", STEPS, True, (5, (A, B))
+    for node in (a, b):
+        log_of(node, [*range(8), *range(16, STEPS + 1)])
+    log_of(c, range(17))
+    a.write(note="main's")
+    b.runs = c.runs = False
+    running = iter([True, False])
+    a.keeper.whole._runs = lambda job: next(running)
+
+    async def scene() -> None:
+        for node in (a, b, c):
+            node.keeper.whole.start(JOB)
+        for node in (a, b, c):
+            await node.keeper._tasks.ended()
+
+    asyncio.run(scene())
+    assert a.texts() == {LOG: lines(ALL), "note": "main's"}
+    assert StepFile(a.output / LOG, a.output / OWN_FOLDER / index_of(LOG), STEPS).runs() == [
+        [BASE, STEPS]
+    ]
+    assert b.copy()[LOG] == lines(ALL) and not list(a.output.glob(f"{OWN_FOLDER}/whole-*"))
+    assert (b.output / LOG).read_text() != lines(ALL), "it is its rank's own"
+    net.lost = {C}
+    assert Client(b).files[LOG] == lines(ALL)
+
+
+def test_a_file_that_another_has_whole_is_brought_when_the_job_has_ended(net: Net) -> None:
+    a, c = net.nodes[A], net.nodes[C]
+    net.state, net.step, net.ended = "finished", STEPS, True
+    log_of(a, range(9, STEPS + 1))
+    log_of(c, ALL, whose="c")
+    a.runs = False
+
+    async def scene() -> None:
+        a.keeper.whole.start(JOB)
+        await a.keeper._tasks.ended()
+
+    asyncio.run(scene())
+    assert (a.output / LOG).read_text() == (c.output / LOG).read_text()
 
 
 def test_lines_that_may_be_of_missing_steps_are_not_behind_the_others_too(net: Net) -> None:
