@@ -95,8 +95,7 @@ class OutputKeeper:
         await self._looking.rounds()
 
     def go_on(self, job: JobId, own: LastWorld | None) -> None:
-        """Put in place what an earlier daemon was kept from, of a job whose trainer was taken over;
-        ``own`` is the last world that this node has entered."""
+        """Put in place what an earlier daemon was kept from; the trainer of ``own`` lives."""
         if own is not None:
             self._entered[job] = own
         if own is not None and own[1][0] == self._outputs.me:
@@ -228,12 +227,14 @@ class OutputKeeper:
             main = world[1][0]
             if main != self._outputs.me and job in self._fetching:
                 self._fetching[job].cancel()  # from who may be gone
-            if self._outputs.me not in world[1]:
+            if away := self._outputs.me not in world[1]:
                 await asyncio.to_thread(note_given, self._output_folder(job))  # it is older
             async with asyncio.timeout(TAKE_OVER_SECONDS), self._lock(job):
                 await self._newest(job, main, members, world[0])
             if self._entered.get(job, world)[0] == counter:
                 self._outputs.settled[job] = counter
+                if away:  # who has looked meanwhile has older ones
+                    self._tasks.start(self._outputs.have_copied(job))
         except Exception as error:
             text = str(error) or f"it takes longer than {TAKE_OVER_SECONDS:g} s"
             log.warning("output not taken over", job=job, main=main, reason=text)
@@ -288,7 +289,6 @@ class OutputKeeper:
             raise
 
     async def _place(self, job: JobId, *, idle: bool, newer: bool = False) -> None:
-        """Have the newest copy's files in the job's output folder."""
         copy = await asyncio.to_thread(self._outputs.copies.newest, job)
         if copy is not None:
             await self._put(job, copy.files, copy.made, None, idle=idle, newer=newer)

@@ -47,11 +47,11 @@ class OutputLooking:
             await asyncio.sleep(LOOK_SECONDS)
             for job, world in tuple(self._entered.items()):
                 if self._runs(job):
-                    await self._look(job, is_main=world[1][0] == self._outputs.me)
+                    await self._look(job, world)
 
-    async def _look(self, job: JobId, *, is_main: bool) -> None:
+    async def _look(self, job: JobId, world: LastWorld) -> None:
         folder = self._output_folder(job)
-        if is_main:
+        if world[1][0] == self._outputs.me:
             asked = await asyncio.to_thread(wanted_ns, folder)
             if asked != self._asked.get(job, 0):
                 self._asked[job] = asked
@@ -59,5 +59,7 @@ class OutputLooking:
         else:
             given = await asyncio.to_thread(given_ns, folder)
             if given != self._given.get(job, 0):
-                self._given[job] = given
-                self._follow(job)
+                told = await self._outputs.last_world(job)
+                if told is not None and told[0] >= world[0]:  # else main is not known here yet
+                    self._given[job] = given
+                    self._follow(job)

@@ -197,7 +197,11 @@ def test_who_is_given_the_jobs_state_takes_mains_files_at_once_over_its_older_on
             await node.keeper.enters(JOB, *net.world)
         c.write(best="step 18")
         await seen(a, lambda: None)
+        now, net.world = net.world, FIRST
         await seen(b, lambda: note_given(b.output))
+        assert b.texts()["best"] == "step 12", "who is main is not known there yet"
+        net.world = now
+        await seen(b, lambda: None)
         assert (a.texts()["best"], b.texts()["best"]) == ("step 12", "step 18")
         note_given(a.output)  # and c's trainer is lost before a has looked
         await entered(net, a, (4, (A, B)))
@@ -229,7 +233,8 @@ def test_who_was_away_and_becomes_main_takes_the_files_of_main_before(net: Net) 
         await a.keeper.enters(JOB, *net.world)
         await asyncio.to_thread(await_coming, a.output, 20.0, lambda: True)
         assert a.texts()["best"] == "step 18"
-        await b.follow()
+        for node in (a, b):  # it says that its files are right now
+            await node.keeper._tasks.ended()
 
     asyncio.run(scene())
     assert b.texts()["best"] == "step 18"
