@@ -77,7 +77,6 @@ class OutputKeeper:
         self._forgotten.add(job)
         self._entered.pop(job, None)
         self._looking.forget(job)
-        self._outputs.settled.pop(job, None)
         return self._lock(job)
 
     def close(self) -> None:
