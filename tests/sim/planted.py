@@ -328,7 +328,7 @@ def work_lost_with_leader(switches: Switches) -> None:
 
 
 def odd_state_kept(switches: Switches) -> None:
-    switches.set(Trust, "trusted", lambda self, node, holding: holding)
+    switches.set(Trust, "trusted", lambda self, node, holding, apart=frozenset(): holding)
 
 
 def chips_blamed(switches: Switches) -> None:

@@ -44,7 +44,8 @@ def job_status(
         "unfit": [
             {"node": n, "reason": why} for n, why in sorted(fitness.left_out(record.unfit).items())
         ],
-        **_course(record, summary),
+        **summary,
+        **record.account,
     }
     if parked and record.state == "running":
         fields |= {"state": "parked", "reason": parked, "ranks": [], "steps_per_second": 0.0}
@@ -80,14 +81,6 @@ def job_status(
         "queue_position": queue_position,
         **fields,
     }
-
-
-def _course(record: JobRecord, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a job that runs its leader knows best; of one that rests, or has ended, its record."""
-    if record.state != "running":
-        return {**summary, **record.account}
-    before = {k: v for k, v in record.account.items() if k not in ("exact", "exact_reason")}
-    return {**before, **summary}
 
 
 _OF_STEPS = ("step", "grains", "grain_seconds", "active_bytes", "cached_bytes", "peak_bytes")

@@ -46,7 +46,8 @@ class Drivers:
             self._put_back(first, why)
             first = None
         if first is None and (chosen := self.turns.first(self.ctx.now, waiting, nodes)) is not None:
-            first = replace(chosen, state="running", turn=chosen.turn + 1, reason=None)
+            # What is known of its course is its leader's to tell from now on.
+            first = replace(chosen, state="running", turn=chosen.turn + 1, reason=None, account={})
             self.jobs.update(first)
         if first is not None and first.id not in self.by_job:
             self.by_job[first.id] = Driver.of(self.ctx, first, view)

@@ -43,7 +43,3 @@ def test_of_a_job_that_rests_the_record_tells_its_course_after_a_restart() -> No
         shown = job_status(rests, told)
         assert {key: shown[key] for key in account} == account
         assert shown["step"] == 21
-    resumed = replace(rests, state="running", inexact="another MLX")
-    shown = job_status(resumed, {"generation": 9, "step": 23, "recoveries": 2})
-    assert (shown["generation"], shown["step"], shown["recoveries"]) == (9, 23, 2)
-    assert (shown["loss"], shown["exact"]) == (1.5, False)
