@@ -25,6 +25,8 @@ OWN_FOLDER = ".elasticd"
 """In the output folder; for what is no business of a script's."""
 PARTIAL_PREFIX = ".partial-"
 """Begins the name of a file that is still being copied there."""
+WHOLE_PREFIX = "whole-"
+"""Begins the name of a folder in our own, in which files of ``run.open`` are put together."""
 _PARTIAL_BYTES = 8
 _PARTIAL = re.compile(rf"{re.escape(PARTIAL_PREFIX)}[0-9a-f]{{{2 * _PARTIAL_BYTES}}}")
 MOST_FILES = 10_000

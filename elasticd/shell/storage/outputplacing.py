@@ -23,6 +23,8 @@ import structlog
 from elasticd.disknames import folded, folders_of
 from elasticd.outputs import (
     DEEPEST,
+    OWN_FOLDER,
+    WHOLE_PREFIX,
     Listing,
     OutputFile,
     OutputSet,
@@ -215,6 +217,8 @@ def sweep(output: Path) -> None:
             for entry in list(os.scandir(folder)):
                 if is_partial(entry.name):
                     os.unlink(entry.path)
+                elif folder.name == OWN_FOLDER and entry.name.startswith(WHOLE_PREFIX):
+                    shutil.rmtree(entry.path, ignore_errors=True)
                 elif depth < DEEPEST and entry.is_dir(follow_symlinks=False):
                     below.append((folder / entry.name, depth + 1))
 

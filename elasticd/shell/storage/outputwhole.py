@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from elasticd.errors import ElasticdError
-from elasticd.outputs import OWN_FOLDER, index_of
+from elasticd.outputs import OWN_FOLDER, WHOLE_PREFIX, index_of
 from elasticd.shell.storage.outputmerging import OutputMerging
 from elasticd.shell.storage.outputs import Outputs
 from elasticd.shell.tasks import Tasks
@@ -69,14 +69,17 @@ class OutputWhole:
         own = self._output_folder(job) / OWN_FOLDER
         if not any(file.managed for file in made.listing.files):
             return False
-        with tempfile.TemporaryDirectory(prefix="whole-", dir=own) as folder:
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=WHOLE_PREFIX, dir=own))
+        try:
             merging = OutputMerging(
-                self._outputs, job, self._outputs.me, copy=False, scratch=Path(folder), takes=True
+                self._outputs, job, self._outputs.me, copy=False, scratch=folder, takes=True
             )
             await merging.complete(made)
             for name, path in merging.here.items():
                 index = merging.indices[name]
                 await asyncio.to_thread(_place, self._output_folder(job), name, path, index)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return bool(merging.here)
 
 
