@@ -119,15 +119,20 @@ class Stage:
         return self._cluster.wait_for("two ranks", look)
 
     def together(self) -> list[str]:
-        """The nodes that live, once all of them share a view."""
+        """The nodes that live, once all of them share a view, and are connected."""
         living = self._cluster.living()
 
         def look() -> bool:
-            homes = [self.home / node for node in living]
-            views = [Client(home).request(ShowStatus())["view"] for home in homes]
-            return all(view == views[0] and sorted(view["members"]) == living for view in views)
+            told = [Client(self.home / node).request(ShowStatus()) for node in living]
+            views = [each["view"] for each in told]
+            linked = [
+                {node["id"] for node in each["nodes"] if node["links"]} | {own}
+                for own, each in zip(living, told, strict=True)
+            ]
+            together = all(v == views[0] and sorted(v["members"]) == living for v in views)
+            return together and all(each.issuperset(living) for each in linked)
 
-        self._cluster.wait_for("a view of all", look)
+        self._cluster.wait_for("a view of all, connected", look)
         return living
 
     def _status(self) -> dict[str, Any]:
