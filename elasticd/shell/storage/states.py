@@ -82,7 +82,7 @@ class States:
         self.doubted: Callable[[Path], object] = lambda path: None
         """Told of a final shard that a peer could not use."""
         self.grown: Callable[[JobId, bool], object] = lambda job, known: None
-        """Told when one more checkpoint is consistent, and whether this node has its manifest."""
+        """Told when one more checkpoint is consistent; False: this node has only others."""
         self.store = LocalStore(home / "checkpoints", neighbours.me)
         self.verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
@@ -278,12 +278,14 @@ class States:
         self.grown(effect.job, known)
 
     def _prune_now(self, effect: e.PruneStore) -> bool:
-        """Whether what is consistent is known here."""
+        """Whether what is consistent is known here, or nothing else that it would make needless."""
         policies = self.retaining.policies(effect.job)
         known = self.store.manifests(effect.job)
         for old in overtaken(known, policies, effect.step, effect.lineage):
             self.remove_unused(old.job, old.step, old.stamp)
-        return any((m.step, m.lineage) == (effect.step, effect.lineage) for m in known)
+        newest = effect.step, effect.lineage
+        is_known = any((m.step, m.lineage) == newest for m in known)
+        return is_known or not self.store.stored(effect.job)
 
     # --- serving ------------------------------------------------------------------
 
