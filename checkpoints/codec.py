@@ -191,8 +191,8 @@ def read_tensors(
     Raises:
         RotError: naming the file and the tensor whose bytes its digest does not fit.
         StateError: naming the file and the tensor: unreadable, truncated, a header that doesn't fit
-            the file, a tensor in two files, or files whose ``elasticd`` metadata differ in more than
-            the lineage: who gives a part may have gone on in another one already.
+            the file, a tensor in two files, or files whose ``elasticd`` metadata differ in more
+            than the lineage: who gives a part may have gone on in another one already.
     """
     merged: dict[str, str] = {}
     parts: dict[str, _Part] = {}

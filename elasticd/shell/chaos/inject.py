@@ -39,6 +39,7 @@ from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.tasks import Tasks
 from elasticd.supervision.roster import kill_group
@@ -48,6 +49,11 @@ SLOW_SECONDS = 30.0
 MAX_CUT_SECONDS = 3600.0
 _CUT_AFTER_SECONDS = 0.3
 """Between a node's consent and its cut: the orders for the others must arrive before."""
+_ANSWER_AFTER_SECONDS = _CUT_AFTER_SECONDS + 0.1
+"""Behind the last consent: each node has cut by then, also with a packet filter."""
+_REACH_SECONDS = 3.0
+"""So long a node that lives is waited for where its own link is down, as one that was cut just
+now: who doesn't answer for so long is known to be dead by then."""
 _SLOW_PERIOD_SECONDS = 0.1
 _SLOW_STOPPED = 0.75
 """Of each period a slowed process is stopped for this share."""
@@ -136,7 +142,14 @@ class Chaos:
             raise OperationError(f"rank {rank['rank']} of {job} has no {process} now")
         return Blow(request.what, process, rank["node"], pid, request.seconds)
 
+    async def _reach(self, node: NodeId) -> None:
+        async for attempt in attempts(_REACH_SECONDS):
+            with attempt:
+                if not self._neighbours.reaches(node):
+                    raise OperationError(f"{node} is not connected")
+
     async def _tell(self, node: NodeId, wanted: OfChaos) -> None:
+        await self._reach(node)
         fd = nameless_file()
         try:
             await self._neighbours.fetch(node, wanted, fd)
@@ -146,7 +159,7 @@ class Chaos:
     # --- links ------------------------------------------------------------------------
 
     async def cut(self, request: CutLinks, stream: Stream) -> LinksCut:
-        """Answers when each node concerned has agreed.
+        """Answers when the links are cut.
 
         Raises:
             UsageError: it would be no cut.
@@ -162,11 +175,14 @@ class Chaos:
                 raise OperationError(f"there is no living node {node}")
         orders = _orders(groups, how, seconds)
         away = [order for order in orders if order.node != self._node.me]
+        # All are reached before the first agrees, so that they cut at one time.
+        await asyncio.gather(*(self._reach(order.node) for order in away))
         # Both ends must agree; what one has agreed to passes by itself.
         await asyncio.gather(*(self._tell(order.node, CutHere(order)) for order in away))
         for order in orders:
             if order.node == self._node.me:
                 await self._obey(order)
+        await asyncio.sleep(_ANSWER_AFTER_SECONDS)
         return LinksCut(request.what, groups, how, seconds)
 
     async def _obey(self, order: CutOrder) -> None:
