@@ -332,7 +332,7 @@ def odd_state_kept(switches: Switches) -> None:
 
 
 def chips_blamed(switches: Switches) -> None:
-    switches.set(Office, "are_apart", lambda self, digests: False)
+    switches.set(Office, "are_apart", lambda self, digests, step: False)
 
 
 def updates_moved(switches: Switches) -> None:

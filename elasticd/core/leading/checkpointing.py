@@ -200,10 +200,11 @@ class Checkpoints:
         node: NodeId,
         written: ShardsWritten,
         majority: bool = True,
-        excused: Callable[[Mapping[NodeId, str]], bool] = lambda models: False,
+        excused: Callable[[Mapping[NodeId, str], int], bool] = lambda models, step: False,
     ) -> None:
         """``majority``: where writers differ, most of them decide; else nothing is decided.
-        ``excused``: whether writers of these models differ though none computes wrongly."""
+        ``excused``: whether writers of these models of a step differ though none computes
+        wrongly."""
         checkpoint = self._checkpoint(written)
         if checkpoint is None:
             return
@@ -214,7 +215,9 @@ class Checkpoints:
             checkpoint = self.shelf.begin(checkpoint.key, written.generation, self.ctx.now)
         differ = self._take(checkpoint, node, written)
         # What the script itself makes otherwise on each rank is told of when all have spoken.
-        told = checkpoint.said.unlike is None and not (differ and excused(checkpoint.said.models))
+        told = checkpoint.said.unlike is None and not (
+            differ and excused(checkpoint.said.models, checkpoint.step)
+        )
         for index in differ if told else ():
             telling.diverged(self.ctx, self.job, checkpoint, node, index, self.descent.world)
         odd = checkpoint.said.outvoted()

@@ -144,15 +144,23 @@ class Office:
             self.exactness.part(what, (one, other))
         return pair is not None
 
-    def are_apart(self, digests: Mapping[NodeId, str]) -> bool:
-        """Whether states have these ``digests`` though nobody computes wrongly."""
-        return self.exactness.apart or self.parted_by_chips("updates", digests)
+    def are_apart(self, digests: Mapping[NodeId, str], step: int) -> bool:
+        """Whether states of ``step`` have these ``digests`` though nobody computes wrongly. Who was
+        given its state tells nothing of its own chip."""
+        worlds = self.roster.worlds(self.world)
+        made = {
+            node: digest
+            for node, digest in digests.items()
+            if not any(world.came_with(node, step) for world in worlds)
+        }
+        return self.exactness.apart or self.parted_by_chips("updates", made)
 
-    def may_be_apart(self, digests: Mapping[NodeId, str]) -> bool:
+    def may_be_apart(self, digests: Mapping[NodeId, str], step: int) -> bool:
         """As far as these few tell, of members whose chips may not all be the same. Some may have
         told of a world before."""
         members = self.world.members if self.world is not None else ()
-        return self.are_apart(digests) or self.roster.may_differ_in_chips({*members, *digests})
+        differ = self.roster.may_differ_in_chips({*members, *digests})
+        return self.are_apart(digests, step) or differ
 
     def silent(self, since: float) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""

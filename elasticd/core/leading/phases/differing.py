@@ -90,7 +90,7 @@ def _leave(
     office.trust.states.settle(world, told)
     if found.unlike is not None:
         return refused(office, world, found.unlike, step)
-    if office.are_apart(found.models):
+    if office.are_apart(found.models, step):
         office.trust.take_one(world)
         nodes = {*told, *world.members, *asked} & {*office.view.members}
         text = f"members compute different bits after step {step}: all take the state of one"

@@ -221,7 +221,7 @@ def test_a_member_of_an_older_version_costs_the_promise_and_blames_nobody() -> N
     assert not after.on_cpu and not after.exact, "all make them at the same place"
     (event,) = bench.told("exact_lost")
     assert event.reason.startswith("updates differ between c and a, b: they were made on the CPU")
-    assert bench.office.are_apart({A: "1", C: "2"})
+    assert bench.office.are_apart({A: "1", C: "2"}, 7)
 
 
 def test_where_the_same_bits_are_required_it_is_left_out() -> None:
