@@ -146,14 +146,16 @@ class Office:
 
     def are_apart(self, digests: Mapping[NodeId, str], step: int) -> bool:
         """Whether states of ``step`` have these ``digests`` though nobody computes wrongly. Who was
-        given its state tells nothing of its own chip."""
+        given its state may have bits of another's chip."""
         worlds = self.roster.worlds(self.world)
         made = {
             node: digest
             for node, digest in digests.items()
             if not any(world.came_with(node, step) for world in worlds)
         }
-        return self.exactness.apart or self.parted_by_chips("updates", made)
+        return self.exactness.apart or any(
+            self.parted_by_chips("updates", told) for told in (digests, made)
+        )
 
     def may_be_apart(self, digests: Mapping[NodeId, str], step: int) -> bool:
         """As far as these few tell, of members whose chips may not all be the same. Some may have
