@@ -98,7 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(home: Path, file: Path | None) -> int:
     began_in = _working_folder()
     home = home.absolute()
-    file = file.absolute() if file is not None else None
+    if file is not None:
+        file = file.absolute()
+        config.load(home, file)  # what is wrong there changes nothing
     make_private(home)
     for hindrance in hindrances(home, file):
         raise hindrance.error

@@ -22,6 +22,17 @@ def test_a_home_that_everybody_may_write_to_is_refused(
     assert f"chmod 700 {tmp_path}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["lissen = 1\n", None])
+def test_settings_that_are_wrong_make_no_home(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, home = tmp_path / "mine.toml", tmp_path / "home"
+    if text is not None:
+        file.write_text(text)
+    assert main(["run", "--home", str(home), "--config", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"elasticd: {file}") and not home.exists()
+
+
 def test_a_home_of_another_account_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
