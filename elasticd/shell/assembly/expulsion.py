@@ -80,7 +80,7 @@ class Expulsion:
             raise OperationError(f"{node} is this node: say it at another one")
         joined = await asyncio.to_thread(issuing.read, self._home)
         if node not in self._known() and node not in joined:
-            raise OperationError(f"no node {node}")
+            raise OperationError(f"no node {node}: name it in full")
         given = joined.get(node)
         await self.put_out(node, 0 if given is None else given.serial)
         self._happened(node)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.core.words.requests.nodes import PutOutNode
 from elasticd.errors import OperationError
 from elasticd.shell.control.server import Handler, Handlers, Said, Stream
 from elasticd.types import JobId
@@ -15,21 +16,33 @@ from elasticd.types import JobId
 _SHOWN = 5
 
 
-def in_full(given: str, what: str, names: Iterable[str]) -> str:
-    """The one of ``names`` that is ``given``, else the one that begins with it, else ``given``.
+_NONCE_LETTERS = 4
+"""At the end of a job's id, of which nobody takes digits for a number."""
+
+
+def in_full(given: str, what: str, names: Iterable[str], exact: Iterable[str] = ()) -> str:
+    """The one of ``names`` or ``exact`` that is ``given``, else the one of ``names`` that begins
+    with it, else ``given``. No number is cut: ``mac-1`` is no beginning of ``mac-10``.
 
     Raises:
         OperationError: several begin with it.
     """
     known = set(names)
-    if given in known or not given:
+    if given in known or not given or given in exact:
         return given
-    found = sorted(name for name in known if name.startswith(given))
+    found = sorted(
+        name for name in known if name.startswith(given) and not _cuts_number(given, what, name)
+    )
     if len(found) > 1:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         shown = ", ".join(found[:_SHOWN])
         raise OperationError(f"several {what}s begin with {given}: {shown}{more}")
     return found[0] if found else given
+
+
+def _cuts_number(given: str, what: str, name: str) -> bool:
+    in_nonce = what == "job" and len(given) > len(name) - _NONCE_LETTERS
+    return given[-1].isdigit() and name[len(given) :][:1].isdigit() and not in_nonce
 
 
 async def _at_once(job: JobId) -> None:
@@ -38,7 +51,8 @@ async def _at_once(job: JobId) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the ids in a request are completed from. Forgotten jobs must be named in full.
+    """What the ids in a request are completed from. Forgotten jobs, nodes that are gone, and a node
+    that is to be put out must be named in full.
 
     ``known``: returns when a job is in no preflight, and so is known if it is one.
     """
@@ -46,6 +60,8 @@ class Names:
     jobs: Callable[[], Iterable[str]]
     forgotten: Callable[[], Iterable[str]]
     nodes: Callable[[], Iterable[str]]
+    gone: Callable[[], Iterable[str]] = tuple
+    """Nodes that there were."""
     known: Callable[[JobId], Awaitable[None]] = _at_once
 
     def complete(self, request: Any) -> Any:
@@ -55,14 +71,15 @@ class Names:
             OperationError: several ids begin so.
         """
         changed: dict[str, Any] = {}
+        if isinstance(request, PutOutNode):
+            return request
         for field in dataclasses.fields(request):
             value = getattr(request, field.name)
             if value is None:
                 continue
             # Of a preflight 'job' is what a job needs that nobody has submitted yet.
             if field.name == "job" and isinstance(value, str):
-                if value not in self.forgotten():
-                    changed["job"] = in_full(value, "job", self.jobs())
+                changed["job"] = in_full(value, "job", self.jobs(), self.forgotten())
             elif field.name == "node":
                 changed["node"] = self._node(value)
             elif field.name == "groups":
@@ -70,7 +87,7 @@ class Names:
         return dataclasses.replace(request, **changed) if changed else request
 
     def _node(self, given: str) -> str:
-        return in_full(given, "node", self.nodes())
+        return in_full(given, "node", self.nodes(), self.gone())
 
     def completing(self, handlers: Handlers) -> Handlers:
         """``handlers``, which are given requests with the ids in full."""

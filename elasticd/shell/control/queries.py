@@ -146,6 +146,7 @@ class Queries:
             self._listing.names,
             lambda: [job for job, record in records.items() if record.forgotten],
             self.node_names,
+            self.known_nodes,
             self.submissions.preflights.over,
         )
 

@@ -44,6 +44,11 @@ LOST_SUFFIX = ".lost"
 
 _HEAD = struct.Struct(">4sII")
 
+
+class JournalFullError(OperationError):
+    """A journal has its largest size."""
+
+
 Record = Any
 """What msgpack carries: maps, lists, strings, bytes, numbers, None."""
 Taken = Callable[[Record], Any]
@@ -79,6 +84,13 @@ class Inspection:
     @property
     def cut_bytes(self) -> int:
         return len(self.data) - self.sound_bytes
+
+    @property
+    def first_bytes(self) -> int:
+        """Of the first frame: all that the last compaction has left."""
+        if not self.sound_bytes:
+            return 0
+        return int(_HEAD.size + _HEAD.unpack_from(self.data)[1])
 
 
 def inspect(path: Path, take: Taken = as_it_is) -> Inspection:
@@ -196,13 +208,19 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, fd: int, size_bytes: int, cut_bytes: int, begun: bool = True
+        self,
+        path: Path,
+        fd: int,
+        size_bytes: int,
+        cut_bytes: int,
+        compacted_bytes: int,
+        begun: bool = True,
     ) -> None:
         self.path = path
         self.cut_bytes = cut_bytes
         self._fd = fd
         self._size = size_bytes
-        self._compacted = size_bytes
+        self._compacted = compacted_bytes
         self._broken: str | None = None
         self._begun = begun
 
@@ -231,7 +249,9 @@ class Journal:
                 os.ftruncate(fd, found.sound_bytes)
             sync_file(fd)
             sync_folder(path.parent)
-            journal = cls(path, fd, found.sound_bytes, found.cut_bytes, begun=False)
+            journal = cls(
+                path, fd, found.sound_bytes, found.cut_bytes, found.first_bytes, begun=False
+            )
             if found.records:
                 journal._note_begun()
         except BaseException:
@@ -245,7 +265,8 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the file is large and has grown much since it was last rewritten."""
+        """Whether the file is large and has grown much since it was last rewritten, in this run or
+        an earlier one."""
         more = min(self._compacted, MAX_JOURNAL_BYTES // 4)
         return self._size > max(COMPACT_AT_BYTES, self._compacted + more)
 
@@ -254,8 +275,7 @@ class Journal:
 
         Raises:
             DiskError: the disk is full or failed. After a failed sync the journal takes no more.
-            OperationError: the journal would pass its limit of ``MAX_JOURNAL_BYTES`` (compact
-                first).
+            JournalFullError: it would pass its limit of ``MAX_JOURNAL_BYTES``.
         """
         batch = list(records)
         if not batch:
@@ -263,8 +283,7 @@ class Journal:
         if self._broken is not None:
             raise DiskError(self._broken)
         data = frame(batch)
-        if self._size + len(data) > MAX_JOURNAL_BYTES:
-            raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
+        self._refuse_more_than_fits(self._size + len(data))
         try:
             write_all(self._fd, data)
             sync_file(self._fd)
@@ -276,6 +295,10 @@ class Journal:
             self._note_begun()
         except OSError as error:
             raise DiskError(f"{self.path}{BEGUN_SUFFIX}: {error.strerror}") from error
+
+    def _refuse_more_than_fits(self, size_bytes: int) -> None:
+        if size_bytes > MAX_JOURNAL_BYTES:
+            raise JournalFullError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
 
     def _note_begun(self) -> None:
         """From now on an empty journal is one that was lost."""
@@ -296,11 +319,10 @@ class Journal:
 
         Raises:
             DiskError: the new file can't be written; the old one stays in use.
-            OperationError: it would be over the limit; so does it then.
+            JournalFullError: it would be over the limit; the old one stays in use.
         """
         data = frame(records) if records else b""
-        if len(data) > MAX_JOURNAL_BYTES:
-            raise OperationError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
+        self._refuse_more_than_fits(len(data))
         try:
             write_durable(self.path, data)
             fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

@@ -11,7 +11,7 @@ from elasticd.core.words.requests.chaos import CutLinks
 from elasticd.core.words.requests.jobs import CancelJob, ForgetJob
 from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
-from elasticd.core.words.requests.nodes import DrainNode, ShutDown
+from elasticd.core.words.requests.nodes import DrainNode, PutOutNode, ShutDown
 from elasticd.core.words.requests.preflight import RunPreflight
 from elasticd.errors import OperationError
 from elasticd.preflight.needs import JobNeeds
@@ -19,9 +19,9 @@ from elasticd.shell.control.names import Names, in_full
 from elasticd.shell.control.server import Stream
 from elasticd.types import JobId, NodeId
 
-JOBS = ("byte-lm-1-aaaa", "byte-lm-2-bbbb", "digits-3-cccc", "digits-3-cccc-4-dddd")
-NODES = ("mac", "mac-2", "pc-1")
-NAMES = Names(lambda: JOBS, lambda: ["gone-1-aaaa"], lambda: NODES)
+JOBS = ("byte-lm-1-aaaa", "byte-lm-2-bbbb", "digits-3-cccc", "digits-3-cccc-4-dddd", "lm-12-77aa")
+NODES = ("mac", "mac-2", "pc-1", "mini-90-b", "mini12")
+NAMES = Names(lambda: JOBS, lambda: ["gone-1-aaaa"], lambda: NODES, lambda: ("mini-9",))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,8 @@ NAMES = Names(lambda: JOBS, lambda: ["gone-1-aaaa"], lambda: NODES)
         ("digits-3-cccc-", "digits-3-cccc-4-dddd"),
         ("gone-1-aaaa", "gone-1-aaaa"),
         ("gone", "gone"),
+        ("lm-1", "lm-1"),
+        ("lm-12-7", "lm-12-77aa"),
         ("", ""),
     ],
 )
@@ -56,6 +58,15 @@ def test_nodes_and_groups_of_nodes() -> None:
         ("mac", "pc-1"),
         ("mac-2",),
     )
+
+
+@pytest.mark.parametrize(("given", "full"), [("mini-9", "mini-9"), ("mini1", "mini1")])
+def test_no_other_node_is_taken_for_one_that_is_gone(given: str, full: str) -> None:
+    assert NAMES.complete(DrainNode(NodeId(given))).node == full
+
+
+def test_who_is_put_out_is_named_in_full() -> None:
+    assert NAMES.complete(PutOutNode(NodeId("pc"))).node == "pc"
 
 
 def test_what_names_nothing_stays() -> None:
@@ -91,7 +102,7 @@ def test_what_is_asked_of_a_job_waits_until_its_preflight_is_over() -> None:
     async def handle(request: Any, stream: Stream) -> None:
         order.append(type(request).__name__)
 
-    names = Names(lambda: JOBS, tuple, lambda: NODES, known)
+    names = Names(lambda: JOBS, tuple, lambda: NODES, known=known)
     kinds = ShowStatus, CancelJob
     handlers = names.completing({kind: handle for kind in kinds})
     stream = cast(Stream, None)

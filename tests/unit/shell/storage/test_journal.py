@@ -150,6 +150,17 @@ def test_wants_compaction_only_when_large_and_doubled(tmp_path: Path) -> None:
     journal.compact([b"x" * (module.COMPACT_AT_BYTES + 1)])
     assert not journal.wants_compaction
     journal.close()
+    assert not Journal.open(tmp_path / "journal")[0].wants_compaction
+
+
+def test_what_has_grown_in_many_short_runs_is_compacted_too(tmp_path: Path) -> None:
+    for _ in range(50):
+        journal, _ = Journal.open(tmp_path / "journal")
+        journal.append([b"x" * (module.COMPACT_AT_BYTES // 5)])
+        if journal.wants_compaction:
+            journal.compact([b"live"])
+        journal.close()
+    assert journal.size_bytes < 2 * module.COMPACT_AT_BYTES
 
 
 def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
@@ -170,7 +181,7 @@ def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_and_not_a_loss(tmp_path: Path) -> None:
-    journal = Journal(Path("/dev/full"), _full(), 0, 0)
+    journal = Journal(Path("/dev/full"), _full(), 0, 0, 0)
     with pytest.raises(DiskError, match="/dev/full: No space"):
         journal.append([1])
     with pytest.raises(DiskError, match="earlier write failed"):

@@ -10,6 +10,7 @@ import pytest
 from elasticd.core.recall import Recall, Record, without_promises
 from elasticd.core.words.records import Heard, JobRecord, View, World
 from elasticd.errors import StateError
+from elasticd.shell.storage import journal
 from elasticd.shell.storage.journal import Journal
 from elasticd.shell.storage.records import JOURNAL_NAME, StableRecords
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag
@@ -144,6 +145,20 @@ def test_a_lost_journal_is_remembered_until_those_who_know_let_the_node_in(tmp_p
     memory.close()
     stable = StableRecords(tmp_path).recover()
     assert (stable.lost, stable.since, stable.formed) == (False, (), _view(7))
+
+
+def test_a_full_journal_is_compacted_before_it_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts may take so much that it never grows by as much again."""
+    monkeypatch.setattr(journal, "MAX_JOURNAL_BYTES", 20_000)
+    memory = StableRecords(tmp_path)
+    for counter in range(1, 500):
+        memory.persist("view_formed", _view(counter))
+        memory.persist("job", _record("queued"))
+    memory.close()
+    stable = StableRecords(tmp_path).recover()
+    assert stable.counter == 499 and len(stable.records) == 1
 
 
 def test_what_counts_survives_compaction() -> None:
