@@ -214,8 +214,8 @@ class Injector:
         """A trainer computes wrongly, once: its state is not the others' any more."""
         victims = [t for t in self._serving(host, Trainer) if isinstance(t, Trainer)]
         # Two that have computed wrongly look alike here, which no two do that are not by the same
-        # fault: one at a time.
-        everybody = (t for h in self.cluster.living() for t in h.trainers())
+        # fault: one at a time, its daemon may be dead.
+        everybody = (t for h in self.cluster.hosts.values() for t in h.trainers())
         if not victims or any(t.spoilt and t.job == victims[0].job for t in everybody):
             return False
         self.cluster.say("faults", f"the state of {victims[0].name} is spoilt")

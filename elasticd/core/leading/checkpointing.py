@@ -93,14 +93,14 @@ class Checkpoints:
         self.rhythm.enter(world)
         if self.newest is not None and not self.descent.has(self.newest.point):
             self.shelf.demote()
-        self.shelf.drop(lambda one: not self.descent.has(one.key.point))
+        self.shelf.drop(lambda one: not self.descent.has(one.key.point) or self._is_over(one))
         for one in self.open.values():
             same = (one.step, one.stamp) == (world.step, world.stamp)
             if same and world.checkpointed < world.step:
                 one.write_again()
         base = self._of_manifest(world.manifest) if world.manifest is not None else None
         if base is not None and self.newest is None:
-            self.shelf.promote(base)
+            self._promote(base)
         self.learn(self.survey.reports)
 
     def forget_world(self) -> None:
@@ -159,7 +159,7 @@ class Checkpoints:
         # One that an earlier leader has finished, it has announced; ours is announced by advance().
         theirs = found is not None and found.key not in ours
         if found is not None and theirs and found.complete and self.replicas.durable(found):
-            self.shelf.promote(found)
+            self._promote(found)
         if self.descent.world is None:
             return
         whole = choice.manifest.step if choice is not None else -1
@@ -186,7 +186,7 @@ class Checkpoints:
         key, shelf = Key.of(said), self.shelf
         if shelf.home is not None and shelf.home.key == key:
             return shelf.home
-        if shelf.over(said.step) or self.descent.is_spoilt(said.lineage, said.step):
+        if self._is_over(said) or self.descent.is_spoilt(said.lineage, said.step):
             return None
         if key not in shelf.open:
             if not self.descent.has(key.point) or not shelf.supersede(key.point, said.generation):
@@ -194,6 +194,19 @@ class Checkpoints:
             shelf.begin(key, said.generation, self.ctx.now)
             shelf.bound()
         return shelf.open.get(key)
+
+    def _is_over(self, one: Checkpoint | ShardsWritten | ShardsFailed) -> bool:
+        """Whether nothing is to be done for it: a newer one is consistent. As long as it is not
+        known which line is trained that says nothing of other lines: nobody tells of theirs
+        again."""
+        newest = self.newest
+        alike = newest is not None and newest.lineage == one.lineage
+        return self.shelf.over(one.step) and (self.descent.world is not None or alike)
+
+    def _promote(self, checkpoint: Checkpoint) -> None:
+        """It is consistent; what is older need not become so."""
+        self.shelf.promote(checkpoint)
+        self.shelf.drop(self._is_over)
 
     def on_shards(
         self,
@@ -263,8 +276,9 @@ class Checkpoints:
         order = sorted(self.open.values(), key=lambda e: (e.manifest is None, e.step, e.key))
         for checkpoint in order:
             name = (checkpoint.step, checkpoint.stamp)
-            if self.shelf.over(checkpoint.step):
+            if self._is_over(checkpoint):
                 self.open.pop(checkpoint.key, None)
+            if self.shelf.over(checkpoint.step):
                 continue
             self.errands.expire(checkpoint)
             if not checkpoint.complete or name in chosen:
@@ -283,7 +297,7 @@ class Checkpoints:
         return [time for one in self.shelf.all() for time in self.errands.deadlines(one)]
 
     def _announce(self, checkpoint: Checkpoint) -> None:
-        self.shelf.promote(checkpoint)
+        self._promote(checkpoint)
         telling.committed(self.ctx, self.job, checkpoint, self.spec.checkpoint.replicas)
         for node in self.replicas.view.members:
             self.ctx.send(node, Consistent(self.job, checkpoint.lineage, checkpoint.step))

@@ -76,9 +76,9 @@ class Shelf:
             del self.open[checkpoint.key]
 
     def promote(self, checkpoint: Checkpoint) -> None:
-        """It is consistent; what is older need not become so."""
+        """It is consistent, and the newest."""
         self.home, self.changed = checkpoint, True
-        self.drop(lambda old: old.step <= checkpoint.step)
+        self.open.pop(checkpoint.key, None)
 
     def demote(self) -> None:
         """The newest is of no use any more."""
