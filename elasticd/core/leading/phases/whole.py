@@ -118,8 +118,11 @@ class Whole:
     def _why_odd(self, node: NodeId, why: str) -> str:
         """Why a member that computes something else is left out. Nothing if that is its chip's
         doing, or if those who have stayed differ by their chips: it has its state from one of them.
-        Then the job does without the promise of its bits, or fails."""
+        Then the job does without the promise of its bits, or fails. No chip's doing it is where
+        updates are made on the CPU, which have the same bits on all."""
         office, keeper = self.office, stayed(self.world)[0]
+        if self.world.on_cpu:
+            return why
         if office.parted_by_chips(
             "updates", office.exactness.proofs.of_stayed(self.world, office.statuses)
         ):
