@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -25,7 +26,7 @@ from elasticd.errors import ProtocolError
 from elasticd.shell.chaos.inject import Chaos
 from elasticd.shell.control.diskdesk import DiskDesk
 from elasticd.shell.control.inventory import Inventory
-from elasticd.shell.control.jobsfolder import JobsFolder
+from elasticd.shell.control.jobsfolder import ItsId, JobsFolder
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.lossdesk import LossDesk
 from elasticd.shell.control.noticedesk import NoticeDesk
@@ -39,6 +40,7 @@ from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.losses import Losses
 from elasticd.shell.storage.namelessfile import nameless_file
 from elasticd.shell.storage.states import States
+from elasticd.types import JobId
 
 log = structlog.get_logger(__name__)
 
@@ -136,10 +138,12 @@ class Desk:
             case _:
                 assert_never(wanted)
 
-    async def _submit_file(self, path: Path) -> str:
+    async def _submit_file(self, path: Path, its_id: ItsId) -> JobId:
         # One that lies there itself is not to ship everybody's jobs.
         bare = path.parent == self.home.absolute() / "jobs"
         spec, packed = await asyncio.to_thread(archive.of_job, path, bare=bare)
         owner = (await asyncio.to_thread(path.lstat)).st_uid
-        answer = await self.queries.submissions.take(spec, packed.data, packed.digest, owner)
-        return answer.id
+        submissions = self.queries.submissions
+        job = await its_id(partial(submissions.new_id, spec.job.name))
+        await submissions.take(spec, packed.data, packed.digest, owner, job)
+        return job

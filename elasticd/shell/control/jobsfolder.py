@@ -4,8 +4,10 @@ A job is a ``*.toml`` file there, or a folder with a ``job.toml``. The kernel's 
 only: they may be lost, doubled or early, so each one leads to a look at the whole folder, which is
 the truth. What was renamed into it is whole and taken at once; what may still be written is taken
 when it has been quiet for a while and no process writes it. The same content is submitted once,
-also after a restart. A refused job gets its reason beside it, in ``NAME.refused``, a taken one its
-id, in ``NAME.submitted``; of a file NAME is without ``.toml``. Both go with the job.
+also after a restart: a job's id is on the disk before anybody hears of it, and until it is known
+that the job was taken it is submitted under that id, which makes no second job. A refused job gets
+its reason beside it, in ``NAME.refused``, a taken one its id, in ``NAME.submitted``; of a file NAME
+is without ``.toml``. Both go with the job.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ import structlog
 from elasticd import archive
 from elasticd.errors import ConfigError, ElasticdError, OperationError, UsageError
 from elasticd.settings.ownhome import account_name
+from elasticd.shell.control.notedids import NotedIds
 from elasticd.shell.network.stream import aside
-from elasticd.shell.storage.durable import write_durable, write_whole
+from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.quiet import QUIET_SECONDS, seconds_until_whole
 from elasticd.shell.storage.watching import FolderWatch, Hints
 from elasticd.shell.tasks import Tasks, tell
+from elasticd.types import JobId
 
 RETRY_SECONDS = 5.0
 RESCAN_SECONDS = 30.0
@@ -38,10 +41,11 @@ RESCAN_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 MAX_JOBS = 1000
 MAX_INSIDE = archive.MAX_FILES
-MAX_REMEMBERED = 10_000
 REFUSED_SUFFIX = ".refused"
 SUBMITTED_SUFFIX = ".submitted"
 ACCEPTED_NAME = ".accepted.json"
+DRAWN_NAME = ".drawn.json"
+"""Ids under which jobs are submitted that may not have been taken yet."""
 _SUFFIXES = (REFUSED_SUFFIX, SUBMITTED_SUFFIX)
 
 _JOB_FILE = "job.toml"
@@ -49,9 +53,12 @@ _TOML = ".toml"
 
 log = structlog.get_logger(__name__)
 
-Submit = Callable[[Path], Awaitable[str]]
-"""Gets the path of a job.toml, returns the job's id. Raises UsageError if the job is wrong, and
-another ElasticdError if it should be tried again later."""
+ItsId = Callable[[Callable[[], JobId]], Awaitable[JobId]]
+"""The id that was drawn for a job before, or the one that is drawn now, which is noted first."""
+Submit = Callable[[Path, ItsId], Awaitable[JobId]]
+"""Gets the path of a job.toml and what tells its id, which it returns once the job was taken.
+Raises UsageError if the job is wrong, and another ElasticdError if it should be tried again later.
+"""
 
 Signature = tuple[int, int, int, int]
 
@@ -86,7 +93,8 @@ class JobsFolder:
         self._submit = submit
         self._hint = asyncio.Event()
         self._dealt_with: dict[str, Signature] = {}
-        self._accepted: dict[str, str] = {}
+        self._accepted = NotedIds(self._folder / ACCEPTED_NAME)
+        self._drawn = NotedIds(self._folder / DRAWN_NAME)
         self._kernel = FolderWatch()
         self._polled = False
         self._tasks, self._begun = Tasks("looking into the jobs folder"), False
@@ -113,7 +121,8 @@ class JobsFolder:
 
     async def _run(self) -> None:
         if not self._begun:
-            self._accepted = await asyncio.to_thread(self._read_accepted)
+            await asyncio.to_thread(self._accepted.read)
+            await asyncio.to_thread(self._drawn.read)
             await self._watch()
             self._begun = True
         while True:
@@ -162,13 +171,13 @@ class JobsFolder:
         try:
             refuse_foreign(job)
             digest = await asyncio.to_thread(content_digest, job)
-            if digest in self._accepted:
-                log.info("job is known", name=job.name, job=self._accepted[digest])
+            if (taken := self._accepted.get(digest)) is not None:
+                log.info("job is known", name=job.name, job=taken)
             else:
-                await self._remember(digest, await self._submit(job.toml))
-                log.info("job submitted", name=job.name, job=self._accepted[digest])
-            text = self._accepted[digest]
-            await aside(partial(self._say_beside, job, SUBMITTED_SUFFIX, text))
+                taken = await self._submit(job.toml, partial(self._its_id, digest))
+                log.info("job submitted", name=job.name, job=taken)
+                await self._remember(digest, taken)
+            await aside(partial(self._say_beside, job, SUBMITTED_SUFFIX, taken))
         except UsageError as error:
             await self._refuse(job, str(error))
         except PermissionError as error:
@@ -208,24 +217,21 @@ class JobsFolder:
             for suffix in _SUFFIXES:
                 await aside(partial(self._beside(name, suffix).unlink, missing_ok=True))
 
-    # --- what was accepted ------------------------------------------------------------------------
+    # --- ids --------------------------------------------------------------------------------------
 
-    async def _remember(self, digest: str, job: str) -> None:
-        self._accepted[digest] = job
-        while len(self._accepted) > MAX_REMEMBERED:
-            del self._accepted[next(iter(self._accepted))]
-        data = json.dumps(self._accepted).encode()
-        await aside(partial(write_durable, self._folder / ACCEPTED_NAME, data))
+    async def _its_id(self, digest: str, draw: Callable[[], JobId]) -> JobId:
+        if (job := self._drawn.get(digest)) is None:
+            job = draw()
+            await self._drawn.note(digest, job)
+        return job
 
-    def _read_accepted(self) -> dict[str, str]:
+    async def _remember(self, digest: str, job: JobId) -> None:
         try:
-            found = dict(json.loads((self._folder / ACCEPTED_NAME).read_bytes()))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("accepted jobs are forgotten", file=ACCEPTED_NAME, reason=str(error))
-            return {}
-        return {str(digest): str(job) for digest, job in found.items()}
+            await self._accepted.note(digest, job)
+        except OSError as error:  # after a restart it is submitted again, under the same id
+            log.error("not noted that a job was taken", job=job, reason=str(error))
+        else:
+            self._drawn.drop(digest)
 
 
 def find_jobs(folder: Path) -> list[FoundJob]:

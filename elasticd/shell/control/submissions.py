@@ -85,7 +85,7 @@ class Submissions:
         return {**on(NameJob, self.name_job), **on(SubmitJob, self.submit)}
 
     async def name_job(self, request: NameJob, stream: Stream) -> JobNamed:
-        return JobNamed(self._new_id(request.name))
+        return JobNamed(self.new_id(request.name))
 
     async def submit(self, request: SubmitJob, stream: Stream) -> Outcome:
         try:
@@ -106,16 +106,28 @@ class Submissions:
             record = await self._signed(record, stream.uid)
             return await self._queue(record, self.states.archives.take_in(arriving, record.archive))
 
+    def new_id(self, name: str) -> JobId:
+        """Which no job has, for one of that name."""
+        self._last.value = number = 1 + self._highest()
+        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
+        return JobId(f"{name}-{number}-{nonce}")
+
     async def take(
-        self, spec: JobSpec, data: bytes, digest: str, uid: int | None = None
+        self,
+        spec: JobSpec,
+        data: bytes,
+        digest: str,
+        uid: int | None = None,
+        given: JobId | None = None,
     ) -> Submitted:
         """Queue a job whose folder is the archive ``data``; answers when it is replicated.
-        ``uid``: who has submitted it.
+        ``uid``: who has submitted it; ``given``: as in :meth:`_record`.
 
         Raises:
             UsageError: it can't be a job.
+            OperationError: another job has that id.
         """
-        record = await self._signed(self._record(spec, digest, None), uid)
+        record = await self._signed(self._record(spec, digest, given), uid)
         archives = self.states.archives
         with archives.held(digest):
             return await self._queue(record, archives.keep(data, digest))
@@ -128,7 +140,7 @@ class Submissions:
             UsageError: it can't be a job.
             OperationError: another job has that id.
         """
-        job = given or self._new_id(spec.job.name)
+        job = given or self.new_id(spec.job.name)
         found = _ID.fullmatch(job.removeprefix(spec.job.name))
         if found is None or not job.startswith(spec.job.name):
             raise UsageError(f"{job!r} is no id for a job named {spec.job.name}")
@@ -179,11 +191,6 @@ class Submissions:
     def _members(self) -> tuple[NodeId, ...]:
         view = self.node.views.view
         return view.members if view is not None else ()
-
-    def _new_id(self, name: str) -> JobId:
-        self._last.value = number = 1 + self._highest()
-        nonce = "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
-        return JobId(f"{name}-{number}-{nonce}")
 
     def _highest(self) -> int:
         """Number of a job that is known, or on its way."""

@@ -17,7 +17,8 @@ from elasticd.core.words.requests.every import REQUESTS
 from elasticd.ipc.frames import Decoder
 from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.assembly.endings import Endings
-from elasticd.shell.control.jobsfolder import ACCEPTED_NAME, JobsFolder
+from elasticd.shell.control.jobsfolder import ACCEPTED_NAME
+from elasticd.shell.control.notedids import NotedIds
 from elasticd.shell.control.server import ControlServer
 from tests.unit.shell.storage.storednode import JOB, SPEC, Node, manifest_of, stamp_of
 from tests.unit.shell.test_tasks import Told
@@ -139,7 +140,9 @@ def test_a_client_that_can_not_be_read_holds_no_handler(
     asyncio.run(main())
 
 
-def test_what_was_accepted_may_be_anything(tmp_path: Path) -> None:
-    folder = tmp_path
-    (folder / ACCEPTED_NAME).write_text("5")
-    assert JobsFolder(folder, fail)._read_accepted() == {}
+def test_noted_ids_may_be_anything(tmp_path: Path) -> None:
+    path = tmp_path / ACCEPTED_NAME
+    path.write_text("5")
+    noted = NotedIds(path)
+    noted.read()
+    assert noted.get("5") is None

@@ -24,7 +24,7 @@ from elasticd.shell.assembly.pulse import LoopPulse
 from elasticd.shell.children import watch as childwatch
 from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.control import noticedesk
-from elasticd.shell.control.jobsfolder import JobsFolder
+from elasticd.shell.control.jobsfolder import ItsId, JobsFolder
 from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.network import accepting, minder
@@ -300,11 +300,11 @@ def test_a_job_that_nobody_has_thought_of_keeps_no_other(tmp_path: Path) -> None
     async def main() -> None:
         told, taken = Told(), asyncio.Event()
 
-        async def submit(toml: Path) -> str:
+        async def submit(toml: Path, its_id: ItsId) -> JobId:
             if toml.parent.name == "a":
                 raise LookupError("planted")
             taken.set()
-            return "job-1"
+            return JobId("job-1")
 
         for name in ("a", "b"):
             (tmp_path / "made" / name).mkdir(parents=True)

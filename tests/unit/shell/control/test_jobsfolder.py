@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
 import os
 import sys
 import tempfile
@@ -18,8 +20,9 @@ import pytest
 from elasticd.errors import OperationError, UsageError
 from elasticd.removing import remove_tree
 from elasticd.shell.control import jobsfolder as module
-from elasticd.shell.control.jobsfolder import JobsFolder, find_jobs
+from elasticd.shell.control.jobsfolder import ItsId, JobsFolder, find_jobs
 from elasticd.shell.storage.quiet import is_being_written
+from elasticd.types import JobId
 from tests.nobody import NOBODY, as_nobody
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -32,14 +35,22 @@ class Queue:
         self.taken: list[str] = []
         self.refusals: dict[str, Exception] = {}
         self.calls: asyncio.Queue[str] = asyncio.Queue()
+        self.numbers: Iterator[int] = itertools.count(1)
+        self.jobs: list[JobId] = []
+        """That each call that was let in had."""
+        self.answers = asyncio.Event()
+        self.answers.set()
 
-    async def submit(self, path: Path) -> str:
+    async def submit(self, path: Path, its_id: ItsId) -> JobId:
         text = path.read_text()  # noqa: ASYNC240
+        job = await its_id(lambda: JobId(f"job-{next(self.numbers)}"))
+        self.jobs.append(job)
         self.calls.put_nowait(text)
         if (error := self.refusals.get(text)) is not None:
             raise error
+        await self.answers.wait()
         self.taken.append(text)
-        return f"job-{len(self.taken)}"
+        return job
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +135,7 @@ def test_a_refused_job_keeps_its_reason_until_it_is_replaced_or_gone(
             while reason.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             assert queue.taken == ["right"]
-            assert taken.read_text() == "job-1\n"
+            assert taken.read_text() == "job-2\n"
             path = rename_in(tmp_path, "a.toml", "wrong")
             await appears(reason)
             while taken.exists():  # noqa: ASYNC110
@@ -218,6 +229,96 @@ def test_a_queue_that_cannot_take_it_now_is_asked_again(
     run(main())
 
 
+def test_a_job_whose_answer_a_restart_has_cut_off_is_submitted_under_its_id(
+    tmp_path: Path, run: Run
+) -> None:
+    async def main() -> None:
+        first, then = Queue(), Queue()
+        first.answers.clear()
+        async with watching(tmp_path / "jobs", first):
+            rename_in(tmp_path, "a.toml", "a")
+            await first.calls.get()
+        assert not (tmp_path / "jobs" / "a.submitted").exists()
+        then.numbers = itertools.count(7)
+        async with watching(tmp_path / "jobs", then):
+            await appears(tmp_path / "jobs" / "a.submitted")
+        assert first.jobs == then.jobs == ["job-1"]
+        assert (tmp_path / "jobs" / "a.submitted").read_text() == "job-1\n"
+
+    run(main())
+
+
+def test_a_job_that_was_not_noted_as_taken_is_submitted_under_its_id(
+    tmp_path: Path, run: Run
+) -> None:
+    """As on a disk that is full by then."""
+
+    async def main() -> None:
+        queue, blocked = Queue(), tmp_path / "jobs" / f"{module.ACCEPTED_NAME}.partial"
+        blocked.mkdir(parents=True)
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, "a.toml", "a")
+            await appears(tmp_path / "jobs" / "a.submitted")
+            assert queue.calls.get_nowait() == "a" and queue.calls.empty()
+        blocked.rmdir()
+        async with watching(tmp_path / "jobs", queue):
+            await queue.calls.get()
+            await appears(tmp_path / "jobs" / module.ACCEPTED_NAME)
+        assert queue.jobs == ["job-1", "job-1"]
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, "b.toml", "b")
+            assert await queue.calls.get() == "b"
+        assert queue.jobs == ["job-1", "job-1", "job-2"]
+
+    run(main())
+
+
+def test_no_job_is_submitted_whose_id_is_not_noted(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+
+    async def main() -> None:
+        queue, blocked = Queue(), tmp_path / "jobs" / f"{module.DRAWN_NAME}.partial"
+        drawn = asyncio.Queue[int]()
+
+        def numbers() -> Iterator[int]:
+            for number in itertools.count(1):
+                drawn.put_nowait(number)
+                yield number
+
+        queue.numbers = numbers()
+        blocked.mkdir(parents=True)
+        async with watching(tmp_path / "jobs", queue):
+            rename_in(tmp_path, "a.toml", "a")
+            for _ in range(2):
+                await drawn.get()
+            assert queue.jobs == []
+            blocked.rmdir()
+            await queue.calls.get()
+            await appears(tmp_path / "jobs" / "a.submitted")
+        noted = json.loads((tmp_path / "jobs" / module.DRAWN_NAME).read_bytes())
+        assert queue.jobs == [*noted.values()] and queue.taken == ["a"]
+
+    run(main())
+
+
+def test_the_id_of_a_refused_job_is_not_one_that_was_submitted(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        queue = Queue()
+        queue.refusals["wrong"] = UsageError("no")
+        for _ in range(2):
+            async with watching(tmp_path / "jobs", queue):
+                rename_in(tmp_path, "a.toml", "wrong")
+                await queue.calls.get()
+                await appears(tmp_path / "jobs" / "a.refused")
+        assert queue.jobs == ["job-1", "job-1"]
+        assert not (tmp_path / "jobs" / "a.submitted").exists()
+        assert not (tmp_path / "jobs" / module.ACCEPTED_NAME).exists()
+
+    run(main())
+
+
 def test_what_is_written_in_place_is_taken_whole(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +353,7 @@ def test_other_files_are_left_alone(tmp_path: Path, run: Run) -> None:
         names = sorted(path.name for path in (tmp_path / "jobs").iterdir())
         assert names == [
             ".accepted.json",
+            ".drawn.json",
             ".hidden.toml",
             "empty",
             "link.toml",

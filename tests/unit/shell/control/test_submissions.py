@@ -280,6 +280,20 @@ def test_no_number_is_taken_after_which_there_is_none_for_others(tmp_path: Path,
     run(main())
 
 
+def test_a_job_that_is_taken_again_under_its_id_is_one(tmp_path: Path, run: Run) -> None:
+    daemon = Daemon(tmp_path)
+    submissions = daemon.start()
+
+    async def main() -> None:
+        job = submissions.new_id("job")
+        for _ in range(2):
+            taken = await submissions.take(SPEC, DATA, archive.digest(DATA), given=job)
+            assert taken.id == job
+        assert {each.id for each in daemon.queued} == {job}
+
+    run(main())
+
+
 def test_who_submitted_is_what_the_kernel_says(tmp_path: Path, run: Run) -> None:
     daemon = Daemon(tmp_path)
 

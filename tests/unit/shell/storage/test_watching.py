@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
-from elasticd.shell.control import jobsfolder
-from elasticd.shell.control.jobsfolder import ACCEPTED_NAME, SUBMITTED_SUFFIX, JobsFolder
+from elasticd.shell.control import jobsfolder, notedids
+from elasticd.shell.control.jobsfolder import (
+    ACCEPTED_NAME,
+    SUBMITTED_SUFFIX,
+    ItsId,
+    JobsFolder,
+)
 from elasticd.shell.storage import watching
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.watching import FolderWatch
+from elasticd.types import JobId
 from tests.unit.shell.hungdisk import HungDisk
 from tests.unit.shell.storage.storednode import PEER, Node
 
@@ -174,24 +181,26 @@ def test_the_store_is_walked_beside_the_loop(
     run(main())
 
 
-@pytest.mark.parametrize("name", ["write_durable", "write_whole"])
+@pytest.mark.parametrize(
+    ("module", "name"), [(notedids, "write_durable"), (jobsfolder, "write_whole")]
+)
 def test_the_jobs_folder_has_the_disk_asked_beside_the_loop(
-    name: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, name: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         disk, later = HungDisk(), HungDisk()
         observer = Hanging(disk)
         monkeypatch.setattr(watching, "Observer", observer)
-        monkeypatch.setattr(jobsfolder, name, later.slow(getattr(jobsfolder, name)))
+        monkeypatch.setattr(module, name, later.slow(getattr(module, name)))
         folder = tmp_path / "jobs"
         folder.mkdir()
         (tmp_path / "a.toml").write_text("a")
         (tmp_path / "a.toml").rename(folder / "a.toml")
         submitted = asyncio.Event()
 
-        async def submit(path: Path) -> str:
+        async def submit(path: Path, its_id: ItsId) -> JobId:
             submitted.set()
-            return "job-1"
+            return JobId("job-1")
 
         jobs = await JobsFolder.start(folder, submit)
         await disk.turned(asyncio.wait_for(submitted.wait(), None))
