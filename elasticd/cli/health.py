@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from json import loads as json_of
@@ -35,6 +34,7 @@ from elasticd.counting import counted
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, SPEED_NAME, SPEEDS_NAME
+from elasticd.removing import remove_tree
 from elasticd.settings.localhomes import cluster_of, is_local, node_homes
 from elasticd.settings.ownhome import refuse_open
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
@@ -320,12 +320,15 @@ def reset(
             f" {of_home('local down', options.home)}"
         )
     locks: list[int] = []
+    spared = {*(("archives",) if keep_jobs else ()), *(() if checkpoints else ("checkpoints",))}
+    folders = [name for name in (*STATE, "checkpoints") if name not in spared]
     try:
         for folder in homes:
             locks.append(_locked(folder))
+            _refuse_unmounted(folder, folders)
         if not yes:
             _ask(homes, checkpoints=checkpoints)
-        done = [_reset(folder, keep_jobs=keep_jobs, checkpoints=checkpoints) for folder in homes]
+        done = [_reset(folder, folders, keep_jobs=keep_jobs) for folder in homes]
     finally:
         for lock in locks:
             os.close(lock)
@@ -346,6 +349,15 @@ def _locked(home: Path) -> int:
         raise OperationError(f"{error}; stop it first, nothing was changed") from None
 
 
+def _refuse_unmounted(home: Path, folders: Sequence[str]) -> None:
+    for path in (home / name for name in folders):
+        if path.is_symlink() and not path.exists():
+            raise OperationError(
+                f"{path} leads to {os.readlink(path)}, which is not there: mount the disk that it"
+                " is on, or remove the link; nothing was changed"
+            )
+
+
 def _ask(homes: list[Path], *, checkpoints: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError("reset asks before it forgets anything; say --yes (nothing was changed)")
@@ -356,7 +368,7 @@ def _ask(homes: list[Path], *, checkpoints: bool) -> None:
         raise typer.Abort
 
 
-def _reset(home: Path, *, keep_jobs: bool, checkpoints: bool) -> dict[str, Any]:
+def _reset(home: Path, folders: Sequence[str], *, keep_jobs: bool) -> dict[str, Any]:
     """The journal first: whatever is interrupted then is done by another reset."""
     if (home / ROSTER_NAME).exists():
         ChildRoster(home / ROSTER_NAME).end_leftovers()
@@ -367,11 +379,7 @@ def _reset(home: Path, *, keep_jobs: bool, checkpoints: bool) -> dict[str, Any]:
     kept = without_promises(records, "reset by the operator")
     begin_anew(path, [plain(kind, record) for kind, record in kept])
     removed = [JOURNAL_NAME] if begun else []
-    spared = ("archives",) if keep_jobs else ()
-    names = [name for name in (*STATE, *RUNTIME) if name not in spared]
-    for name in (*names, *(("checkpoints",) if checkpoints else ())):
-        if _remove(home / name):
-            removed.append(name)
+    removed += [name for name in (*folders, *RUNTIME) if _remove(home / name)]
     lost = path.with_name(path.name + LOST_SUFFIX)
     return {
         "home": str(home),
@@ -392,11 +400,13 @@ def _readable(data: bytes) -> list[tuple[str, Any]]:
 
 
 def _remove(path: Path) -> bool:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-        return True
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
+    """Whether something was there. A folder that is on another disk stays, without what is in it;
+    links in it are not followed."""
+    if path.is_dir() and (path.is_symlink() or path.is_mount()):
+        inside = list(path.iterdir())
+        for each in inside:
+            remove_tree(each)
+        return bool(inside)
+    there = os.path.lexists(path)
+    remove_tree(path)
+    return there

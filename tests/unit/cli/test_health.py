@@ -286,6 +286,40 @@ def test_reset_keeps_the_jobs_that_are_readable_if_told(ctl: Ctl, home: Path) ->
     assert (home / "archives").exists() and not (home / "checkpoints").exists()
 
 
+def test_of_a_folder_on_another_disk_reset_removes_what_is_in_it(
+    ctl: Ctl, home: Path, tmp_path: Path
+) -> None:
+    lived(home)
+    (home / "work" / "a-1" / "kept").symlink_to(tmp_path / "scripts")
+    for name in ("scripts", "disk"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data").write_text("x")
+    names = ("checkpoints", "archives", "work")
+    for name in names:
+        (home / name).rename(tmp_path / "disk" / name)
+        (home / name).symlink_to(tmp_path / "disk" / name)
+    code, out, _ = ctl("reset", "--yes", "--checkpoints", "--json", "--home", str(home))
+    (done,) = json.loads(out)["nodes"]
+    assert code == 0 and {"checkpoints", "work"} <= {*done["removed"]}
+    assert "archives" not in done["removed"], "nothing was in it"
+    for name in names:
+        assert (home / name).is_symlink() and [*(home / name).iterdir()] == []
+    assert (tmp_path / "scripts" / "data").exists() and (tmp_path / "disk" / "data").exists()
+
+
+def test_reset_refuses_where_the_disk_of_a_folder_is_not_mounted(
+    ctl: Ctl, home: Path, tmp_path: Path
+) -> None:
+    before = lived(home).read_bytes()
+    (home / "checkpoints").rename(tmp_path / "away")
+    (home / "checkpoints").symlink_to(tmp_path / "disk")
+    code, _, err = ctl("reset", "--yes", "--checkpoints", "--home", str(home))
+    assert code == 1 and "mount the disk" in err and (home / "events").exists()
+    assert (home / "journal").read_bytes() == before
+    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    assert (home / "checkpoints").is_symlink()
+
+
 def test_an_empty_home_is_reset_to_one_that_forgot(ctl: Ctl, home: Path) -> None:
     """Of a Mac with a new disk and its old name."""
     home.mkdir(exist_ok=True)
