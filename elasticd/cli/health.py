@@ -46,7 +46,7 @@ from elasticd.shell.control.webtoken import PLACE_FILE, TOKEN_FILE
 from elasticd.shell.storage import diskend
 from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
 from elasticd.shell.storage.health import HomeFinding, examine
-from elasticd.shell.storage.journal import BEGUN_SUFFIX, LOST_SUFFIX, begin_anew, salvage
+from elasticd.shell.storage.journal import BEGUN_SUFFIX, begin_anew, put_aside, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, plain, read
 from elasticd.supervision.roster import ChildRoster
 
@@ -302,8 +302,10 @@ def reset(
     """Forget the cluster's state and remove runtime files, so that the node begins anew.
 
     The other nodes tell it all jobs again. Settings, checkpoints, the scripts' output and logs
-    stay. The old journal stays beside the new one, in journal.lost. Of a local cluster's home all
-    nodes are reset. It refuses while a daemon runs there.
+    stay. The old journal stays beside the new one, in journal.lost, after a second reset in
+    journal.lost-2. If no job is in the present one, --keep-jobs takes the jobs of the newest that
+    was put aside. Of a local cluster's home all nodes are reset. It refuses while a daemon runs
+    there.
 
     \b
     Examples:
@@ -337,6 +339,8 @@ def reset(
         return
     for each in done:
         kept = f", {counted(each['jobs'], 'job is', 'jobs are')} kept" if keep_jobs else ""
+        if each["jobs_from"] not in (None, str(Path(each["home"]) / JOURNAL_NAME)):
+            kept += f", as {each['jobs_from']} has them"
         aside = f"; the old journal is {each['journal']}" if each["journal"] else ""
         say(f"{each['home']}: reset{kept}{aside}")
     say("Start the daemon again. The other nodes tell it the jobs.")
@@ -373,25 +377,34 @@ def _reset(home: Path, folders: Sequence[str], *, keep_jobs: bool) -> dict[str, 
     if (home / ROSTER_NAME).exists():
         ChildRoster(home / ROSTER_NAME).end_leftovers()
     path = home / JOURNAL_NAME
-    had = path.exists()
-    records = _readable(path.read_bytes()) if had and keep_jobs else []
-    begun = had or path.with_name(path.name + BEGUN_SUFFIX).exists()
+    begun = path.exists() or path.with_name(path.name + BEGUN_SUFFIX).exists()
+    source, records = _kept(path) if keep_jobs else (None, [])
     kept = without_promises(records, "reset by the operator")
-    begin_anew(path, [plain(kind, record) for kind, record in kept])
+    aside = begin_anew(path, [plain(kind, record) for kind, record in kept])
     removed = [JOURNAL_NAME] if begun else []
     removed += [name for name in (*folders, *RUNTIME) if _remove(home / name)]
-    lost = path.with_name(path.name + LOST_SUFFIX)
     return {
         "home": str(home),
         "removed": removed,
         "jobs": sum(kind == "job" for kind, _ in kept),
-        "journal": str(lost) if had else None,
+        "jobs_from": str(source) if source else None,
+        "journal": str(aside) if aside else None,
     }
 
 
-def _readable(data: bytes) -> list[tuple[str, Any]]:
+def _kept(journal: Path) -> tuple[Path | None, list[tuple[str, Any]]]:
+    """What is readable of the journal, or where no job is in it of the newest one with a job that
+    was put aside, as after a reset by mistake; and which one that is."""
+    for path in (journal, *reversed(put_aside(journal))):
+        records = _readable(path)
+        if any(kind == "job" for kind, _ in records):
+            return path, records
+    return None, _readable(journal)
+
+
+def _readable(journal: Path) -> list[tuple[str, Any]]:
     found = []
-    for item in salvage(data):
+    for item in salvage(journal.read_bytes()) if journal.is_file() else ():
         try:
             found.append(read(item))
         except UNREADABLE:

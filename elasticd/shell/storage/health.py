@@ -25,7 +25,7 @@ from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.binding import bound
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
-from elasticd.shell.storage.journal import CUT_SUFFIX, LOST_SUFFIX, Inspection, inspect, salvage
+from elasticd.shell.storage.journal import CUT_SUFFIX, Inspection, inspect, put_aside, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, read
 from elasticd.shell.storage.starting import belonging, hindrances
 from elasticd.types import NodeId
@@ -244,10 +244,10 @@ def _kept(home: Path) -> Iterator[HomeFinding]:
             "Nothing has to be done",
             wrong=False,
         )
-    path = home / f"{JOURNAL_NAME}{LOST_SUFFIX}"
-    if path.exists():
-        cure = "Remove it when nobody wants to look at it any more"
-        yield HomeFinding(path, "the journal as it was before the last reset", cure, wrong=False)
+    for path in put_aside(home / JOURNAL_NAME):
+        keep = quoted(of_home("reset --keep-jobs", home))
+        cure = f"Remove it when nobody needs it any more; until then {keep} finds its jobs"
+        yield HomeFinding(path, "the journal as it was before a reset", cure, wrong=False)
     for path in sorted(home.glob(f"{papers.ASIDE}*")):
         cause = "the damaged certificate and key, as they were when the node joined again"
         yield HomeFinding(path, cause, "Remove it when nobody needs it any more", wrong=False)

@@ -14,9 +14,10 @@ that was removed or emptied is told from one that never was.
 from __future__ import annotations
 
 import os
+import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ COMPACT_AT_BYTES = 1024 * 1024
 BEGUN_SUFFIX = ".begun"
 CUT_SUFFIX = ".cut"
 LOST_SUFFIX = ".lost"
-"""What a reset puts aside."""
+"""What a reset puts aside; with a number if there is one already."""
+_LATER = re.compile(r"-[1-9]\d{0,8}", re.ASCII)
 
 _HEAD = struct.Struct(">4sII")
 
@@ -175,23 +177,47 @@ def _crc(payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(struct.pack(">I", len(payload))))
 
 
-def begin_anew(path: Path, records: Sequence[Record]) -> None:
-    """Put what is at ``path`` aside, in ``<name>.lost``, and begin a journal with ``records``. A
-    crash leaves the old one or the new one. No process may have it open.
+def put_aside(path: Path) -> list[Path]:
+    """What resets have put aside of the journal at ``path``, the newest last."""
+    return [aside for _, aside in sorted(_numbered(path))]
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, Path]]:
+    for aside in path.parent.glob(f"{path.name}{LOST_SUFFIX}*"):
+        number = aside.name.removeprefix(path.name + LOST_SUFFIX)
+        if not number or _LATER.fullmatch(number):
+            yield int(number[1:] or 1), aside
+
+
+def begin_anew(path: Path, records: Sequence[Record]) -> Path | None:
+    """Put what is at ``path`` aside, in ``<name>.lost`` or, so that none is replaced,
+    ``<name>.lost-2`` and so on, and begin a journal with ``records``. A crash leaves the old one or
+    the new one. No process may have it open. Returns what has the old one.
 
     Raises:
         OSError: the disk refuses.
     """
-    lost = path.with_name(path.name + LOST_SUFFIX)
-    try:
-        write_durable(lost, path.read_bytes())
-    except FileNotFoundError:
-        pass
-    except OSError:  # who can't read it may still rename it
-        path.rename(lost)
+    aside = _put_aside(path)
     write_durable(path, frame(records))
     write_durable(path.with_name(path.name + BEGUN_SUFFIX), b"")
     path.with_name(path.name + CUT_SUFFIX).unlink(missing_ok=True)
+    return aside
+
+
+def _put_aside(path: Path) -> Path | None:
+    last = max(_numbered(path), default=None)
+    number = f"-{last[0] + 1}" if last else ""
+    place = path.with_name(f"{path.name}{LOST_SUFFIX}{number}")
+    try:
+        data = path.read_bytes()
+        if last is not None and last[1].is_file() and last[1].read_bytes() == data:
+            return last[1]  # a reset that was cut short has done so
+        write_durable(place, data)
+    except FileNotFoundError:
+        return None
+    except OSError:  # who can't read it may still rename it
+        path.rename(place)
+    return place
 
 
 def frame(records: Sequence[Record]) -> bytes:

@@ -286,6 +286,30 @@ def test_reset_keeps_the_jobs_that_are_readable_if_told(ctl: Ctl, home: Path) ->
     assert (home / "archives").exists() and not (home / "checkpoints").exists()
 
 
+def test_a_second_reset_keeps_what_the_first_has_put_aside_and_can_take_it_back(
+    ctl: Ctl, home: Path
+) -> None:
+    first = lived(home).read_bytes()
+    for _ in range(2):
+        assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    assert (home / "journal.lost").read_bytes() == first
+    second = (home / "journal.lost-2").read_bytes()
+    (home / "journal").write_bytes(second)  # as of a reset that was cut short
+    (home / "journal.lost-2.partial").write_bytes(b"")
+    code, out, _ = ctl("reset", "--keep-jobs", "--yes", "--json", "--home", str(home))
+    (done,) = json.loads(out)["nodes"]
+    assert (code, done["jobs"], done["journal"]) == (0, 1, str(home / "journal.lost-2"))
+    assert done["jobs_from"] == str(home / "journal.lost")
+    records = StableRecords(home)
+    assert [record.id for record in records.recover().records] == ["a-1"]
+    records.close()
+    aside = [str(home / name) for name in ("journal.lost", "journal.lost-2")]
+    code, findings = examined(ctl, home)
+    assert code == 0 and [each["path"] for each in findings] == aside
+    code, out, _ = ctl("reset", "--keep-jobs", "--yes", "--home", str(home))
+    assert "1 job is kept; the old" in out and (home / "journal.lost").read_bytes() == first
+
+
 def test_of_a_folder_on_another_disk_reset_removes_what_is_in_it(
     ctl: Ctl, home: Path, tmp_path: Path
 ) -> None:
@@ -325,7 +349,9 @@ def test_an_empty_home_is_reset_to_one_that_forgot(ctl: Ctl, home: Path) -> None
     home.mkdir(exist_ok=True)
     code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
     (done,) = json.loads(out)["nodes"]
-    assert code == 0 and done == {"home": str(home), "removed": [], "jobs": 0, "journal": None}
+    assert code == 0 and done == {
+        "home": str(home), "removed": [], "jobs": 0, "jobs_from": None, "journal": None,
+    }  # fmt: skip
     records = StableRecords(home)
     assert records.recover().lost
     records.close()
