@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import structlog
@@ -40,6 +40,9 @@ ASKING_SECONDS = 2.0
 """Others are asked in vain for so long until people are told why. Then they are asked again."""
 KNOWN_SECONDS = 60.0
 """After so long the job of an archive that was kept for another node is known here."""
+STRAY_LOOKS = 7
+"""One that no job has goes when it was seen by so many looks in a row: in an hour, however the
+clock steps and for how long this machine sleeps, any node that knows of a job has told it."""
 _DIGEST = re.compile(r"[\w-]{1,128}", re.ASCII)
 """What may be a name in a folder: it came from elsewhere."""
 
@@ -70,6 +73,8 @@ class Archives:
         self._changing = threading.Lock()
         """In threads: a cancelled writer goes on."""
         self._held: Counter[str] = Counter()
+        self._strays: dict[str, int] = {}
+        """Those that no job had at the last look, and how many looks have found so."""
         self._trusted: set[JobId] = set()
         """Jobs whose working folders were compared with their archives since this start."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,6 +92,7 @@ class Archives:
 
     def _hold(self, digest: str) -> None:
         self._held[digest] += 1
+        self._strays.pop(digest, None)
 
     def _release(self, digest: str) -> None:
         self._held[digest] -= 1
@@ -216,6 +222,28 @@ class Archives:
             if not used():
                 await asyncio.to_thread(self._remove, digest)
             return True
+
+    async def remove_strays(self, used: Callable[[], Collection[str]]) -> None:
+        """Remove what submissions have left that came to nothing, :data:`STRAY_LOOKS` looks after
+        that. ``used``: what jobs have.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        here, needed = await self.names(), used()
+        looks = {digest: self._strays.get(digest, 0) + 1 for digest in here}
+        self._strays = {
+            digest: count
+            for digest, count in looks.items()
+            if digest not in needed and not self._held[digest]
+        }
+        for digest in [each for each, count in self._strays.items() if count >= STRAY_LOOKS]:
+
+            def came(digest: str = digest) -> bool:
+                return digest in used() or digest not in self._strays
+
+            if await self.remove(digest, came) and not came():
+                log.info("an archive removed that no job has", archive=digest)
 
     def _remove(self, digest: str) -> None:
         with self._changing, contextlib.suppress(ProtocolError):  # no digest: it isn't here

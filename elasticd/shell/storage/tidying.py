@@ -95,6 +95,10 @@ class Tidying:
             for several in in_rounds(removals):
                 self._forget(several)
                 await asyncio.sleep(0)
+        try:
+            await self._archives.remove_strays(lambda: {r.archive for r in self._records()})
+        except OSError as error:
+            log.warning("archives that no job has stay", reason=str(error))
         running = [record.id for record in records if not record.ended]
         await asyncio.to_thread(self._trim_logs, running, self._children.open_logs())
 

@@ -17,7 +17,13 @@ from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.archives import ASKING_SECONDS, MAX_COPYING, MAX_WAITING, Archives
+from elasticd.shell.storage.archives import (
+    ASKING_SECONDS,
+    MAX_COPYING,
+    MAX_WAITING,
+    STRAY_LOOKS,
+    Archives,
+)
 from elasticd.shell.storage.arrival import Arrival, Settle
 from elasticd.shell.storage.durable import settle
 from elasticd.shell.storage.spreading import Spread
@@ -263,6 +269,30 @@ def test_a_copy_stays_until_its_job_is_known(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert (tmp_path / "other" / home.tar.name).exists()
+
+
+def test_what_a_submission_has_left_goes_unless_its_job_becomes_known(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    digest = home.record.archive
+
+    async def main() -> None:
+        archives, jobs = home.start(), set[str]()
+
+        async def look(times: int) -> bool:
+            for _ in range(times):
+                await archives.remove_strays(lambda: jobs)
+            return home.tar.exists()
+
+        assert await look(STRAY_LOOKS - 1)
+        with archives.held(digest):  # it is submitted again
+            assert await look(STRAY_LOOKS)
+        assert await look(STRAY_LOOKS - 1)
+        jobs.add(digest)
+        assert await look(STRAY_LOOKS)
+        jobs.clear()
+        assert await look(STRAY_LOOKS - 1) and not await look(1)
+
+    asyncio.run(main())
 
 
 def test_no_more_copies_wait_than_there_are_places_for(tmp_path: Path) -> None:
