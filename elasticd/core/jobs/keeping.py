@@ -23,7 +23,10 @@ class EndedJob:
     """Unix seconds; None: nobody knows. It is then taken for older than those of which it is known,
     but never for too old."""
     size_bytes: int
-    """What would go with it."""
+    """What would go with it alone."""
+    archive: str = ""
+    archive_bytes: int = 0
+    """Of the archive that it shares with others; it goes with the last of them."""
 
 
 JUMP_SECONDS = 3 * _DAY_SECONDS
@@ -91,13 +94,15 @@ def surplus(jobs: Iterable[EndedJob], now: float, rules: KeepRules) -> list[Remo
     """What goes, oldest first. ``now``: Unix seconds."""
     newest_first = sorted(jobs, key=lambda job: (_ended(job), job.number, job.id), reverse=True)
     found: list[Removal] = []
-    kept_bytes = 0
+    kept_bytes, kept_archives = 0, set[str]()
     for place, job in enumerate(newest_first):
-        why = _beyond(job, place, kept_bytes, now, rules)
+        size = job.size_bytes + (0 if job.archive in kept_archives else job.archive_bytes)
+        why = _beyond(job, place, kept_bytes + size, now, rules)
         if why:
             found.append(Removal(job.id, why))
         else:
-            kept_bytes += job.size_bytes
+            kept_bytes += size
+            kept_archives.add(job.archive)
     return found[::-1]
 
 
@@ -107,16 +112,15 @@ def in_rounds(removals: Sequence[Removal]) -> Iterator[tuple[JobId, ...]]:
         yield tuple(each.job for each in removals[first : first + REMOVED_AT_ONCE])
 
 
-def _beyond(job: EndedJob, newer: int, kept_bytes: int, now: float, rules: KeepRules) -> str:
+def _beyond(job: EndedJob, newer: int, with_newer: int, now: float, rules: KeepRules) -> str:
     days = (now - job.ended) / _DAY_SECONDS if job.ended is not None else 0.0
     if rules.days and days > rules.days:
         return f"it ended {counted(round(days), 'day')} ago ([keep] days = {rules.days})"
     if rules.jobs and newer >= rules.jobs:
         return f"{counted(newer, 'job')} ended later ([keep] jobs = {rules.jobs})"
-    if rules.bytes and kept_bytes + job.size_bytes > rules.bytes:
+    if rules.bytes and with_newer > rules.bytes:
         return (
-            f"with jobs that ended later it takes {kept_bytes + job.size_bytes} bytes"
-            f" ([keep] bytes = {rules.bytes})"
+            f"with jobs that ended later it takes {with_newer} bytes ([keep] bytes = {rules.bytes})"
         )
     return ""
 

@@ -80,14 +80,15 @@ class Tidying:
         over = [r for r in records if r.ended and not self._children.runs(r.id)]
         kinds = RECREATED if self.rules.results else tuple(OF_JOBS)
         times = {record.id: self._ended(record.id) for record in over}
-        jobs = await asyncio.to_thread(self._measured, over, times, kinds)
+        ended = {record.id for record in over}
+        needed = {record.archive for record in records if record.id not in ended}
+        jobs = await asyncio.to_thread(self._measured, over, times, kinds, needed)
         removals = surplus(jobs, self._now(times.values()), self.rules)
         if self.rules.results:
-            sizes = {job.id: job.size_bytes for job in jobs}
-            removals = [each for each in removals if sizes[each.job]]
             gone = {each.job for each in removals}
-            await asyncio.to_thread(self._remove, removals)
-            for digest in {record.archive for record in over if record.id in gone}:
+            sizes = {job.id: job.size_bytes for job in jobs}
+            await asyncio.to_thread(self._remove, [each for each in removals if sizes[each.job]])
+            for digest in {job.archive for job in jobs if job.id in gone and job.archive_bytes}:
                 await self._remove_archive(digest, gone)
         else:
             for each in removals:
@@ -113,15 +114,26 @@ class Tidying:
         return now
 
     def _measured(
-        self, over: Sequence[JobRecord], times: dict[JobId, float | None], kinds: tuple[str, ...]
+        self,
+        over: Sequence[JobRecord],
+        times: dict[JobId, float | None],
+        kinds: tuple[str, ...],
+        needed: Collection[str],
     ) -> list[EndedJob]:
+        """``needed``: archives that others than these have."""
         home, archives = self._home, self._home / "archives"
+        sizes = {
+            digest: size_bytes(archives / f"{digest}.tar")
+            for digest in {record.archive for record in over}.difference(needed)
+        }
         return [
             EndedJob(
                 record.id,
                 record.number,
                 times[record.id],
-                of_job(home, record.id, kinds) + size_bytes(archives / f"{record.archive}.tar"),
+                of_job(home, record.id, kinds),
+                record.archive,
+                sizes.get(record.archive, 0),
             )
             for record in over
         ]

@@ -50,6 +50,15 @@ def test_a_small_older_job_goes_before_a_large_newer_one_does() -> None:
     assert [each.job for each in found] == ["job-1"]
 
 
+def test_an_archive_that_several_have_counts_once() -> None:
+    rules = replace(ALL, bytes=130)
+    shared = [replace(job(n, float(n)), archive="a", archive_bytes=100) for n in range(3)]
+    assert surplus(shared, 4.0, rules) == []
+    large = replace(job(3, 3.0, 90), archive="a", archive_bytes=100)
+    found = surplus([*shared, large], 4.0, rules)
+    assert [each.job for each in found] == ["job-3"], "with it goes none that an older one keeps"
+
+
 @given(
     st.lists(st.tuples(st.none() | st.floats(0, 1e9), st.integers(0, 1000)), max_size=20),
     st.integers(0, 10),

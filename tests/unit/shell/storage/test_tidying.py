@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from elasticd.core.words.records import JobRecord, JobState
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.files import ChildFiles
@@ -33,6 +35,8 @@ class Home:
         self.home = home
         self.forgotten: list[JobId] = []
         self.open: set[Path] = set()
+        self.archives: dict[JobId, str] = {}
+        """Of those that have another's."""
         self.meanwhile: list[JobRecord] = []
         """Submitted while files are removed."""
         for number, job in enumerate(STATES):
@@ -44,7 +48,9 @@ class Home:
 
     def tidy(self, rules: KeepRules) -> None:
         known = [
-            JobRecord(job, n, {"job": {"name": "job"}}, f"digest-{n}", STATES[job])
+            JobRecord(
+                job, n, {"job": {"name": "job"}}, self.archives.get(job, f"digest-{n}"), STATES[job]
+            )
             for n, job in enumerate(STATES)
         ]
         now = unix_seconds()
@@ -88,6 +94,34 @@ def test_the_archive_of_a_job_that_is_submitted_again_meanwhile_stays(tmp_path: 
     home.tidy(KeepRules())
     assert home.has(OLD) == set(OF_JOBS) - set(RECREATED)
     assert (tmp_path / "archives" / "digest-0.tar").exists()
+
+
+def removed(capsys: pytest.CaptureFixture[str]) -> int:
+    return capsys.readouterr().out.count("files of an ended job removed")
+
+
+@pytest.mark.parametrize("job", [NEW, LIVE])
+def test_what_went_is_said_once_though_another_job_has_its_archive(
+    tmp_path: Path, job: JobId, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path)
+    home.archives = {job: "digest-0"}
+    home.tidy(KeepRules())
+    assert removed(capsys) == 1 and home.has(OLD) == set(OF_JOBS) - set(RECREATED)
+    assert (tmp_path / "archives" / "digest-0.tar").exists()
+    home.tidy(KeepRules())
+    assert removed(capsys) == 0
+
+
+def test_an_archive_goes_with_the_last_that_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path)
+    home.archives = {NEW: "digest-0"}
+    home.tidy(KeepRules())
+    home.tidy(replace(ALL, bytes=1))
+    assert removed(capsys) == 2 and home.has(NEW) == set(OF_JOBS) - set(RECREATED)
+    assert not (tmp_path / "archives" / "digest-0.tar").exists()
 
 
 def test_without_results_the_cluster_forgets_the_job(tmp_path: Path) -> None:
