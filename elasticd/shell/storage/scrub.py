@@ -52,6 +52,11 @@ class Damage:
     rotten: Problem | None = None
     """What is there of it, and is no copy."""
 
+    @property
+    def key(self) -> tuple[JobId, int, str, int]:
+        m = self.manifest
+        return m.job, m.step, m.stamp, self.shard
+
 
 class Scrubber:
     """Two loops beside the daemon's work; :meth:`close` ends them.
@@ -156,7 +161,10 @@ class Scrubber:
                 if self._path(item.manifest, shard) in changed:
                     await self._scrub(item.manifest, shard)
         await self._manifests.mend()
-        for damage in await asyncio.to_thread(self._missing):
+        missing = await asyncio.to_thread(self._missing)
+        # One may have been pruned, have come otherwise, or be another node's to hold.
+        self._unrepaired &= {damage.key for damage in missing}
+        for damage in missing:
             await self._repair(damage)
         await self._tell_changes({JobId(path.parent.parent.name) for path in changed})
         await self._catch_up()
@@ -205,7 +213,6 @@ class Scrubber:
 
     async def _repair(self, damage: Damage) -> None:
         m = damage.manifest
-        key = (m.job, m.step, m.stamp, damage.shard)
         if self._is_pruned(damage):
             return
         try:
@@ -214,13 +221,13 @@ class Scrubber:
             if isinstance(error, GoingError) or self._is_pruned(damage):
                 return
             await self._set_aside(damage)
-            if key not in self._unrepaired:
-                self._unrepaired.add(key)
+            if damage.key not in self._unrepaired:
+                self._unrepaired.add(damage.key)
                 fields = {"step": m.step, "shard": damage.shard, "cause": damage.reason}
                 text = f"shard {damage.shard} of step {m.step} {damage.reason}; {error}"
                 self._states.tell("checkpoint_damaged", m.job, text, fields)
             return
-        self._unrepaired.discard(key)
+        self._unrepaired.discard(damage.key)
         self._states.copies.tell_repaired(m, damage.shard, damage.reason)
         await self._states.changed(m.job)
 

@@ -199,6 +199,26 @@ def test_what_no_peer_has_is_said_once(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+@pytest.mark.parametrize("how", ["pruned", "came"])
+def test_what_needs_no_repair_any_more_is_not_looked_for(tmp_path: Path, how: str) -> None:
+    async def story(node: Node) -> None:
+        node.make(5)
+        node.peer_answers = False
+        scrubber = Scrubber(node.states, lambda: [PEER])
+        node.path(5, 0).unlink()
+        for _ in range(2):
+            await scrubber._look_after(set())
+            assert scrubber._unrepaired
+        if how == "pruned":
+            node.store.remove(JOB, 5, stamp_of(5))
+        else:
+            node.path(5, 0).write_bytes(content(5, 0))
+        await scrubber._look_after(set())
+        assert not scrubber._unrepaired
+
+    run(tmp_path, story)
+
+
 def test_what_was_pruned_meanwhile_is_not_damaged(tmp_path: Path) -> None:
     """A checkpoint that was looked at goes, here and on its other holders, before it is mended."""
 
