@@ -39,7 +39,7 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
       elasticctl disk --json
     """
     options = common(context, home, json)
-    found = options.client.request(ShowDisk())
+    found = options.client.wait_for(ShowDisk())
     if options.json:
         screen.print_json(found)
         return

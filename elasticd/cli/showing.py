@@ -65,7 +65,10 @@ def events(
 
     options = common(context, home, json)
     client = options.client
-    found = watch.follow_events(client, job) if follow else client.stream(ReadEvents(_id(job)))
+    if follow:
+        found = watch.follow_events(client, job)
+    else:
+        found = client.stream(ReadEvents(_id(job)), patient=True)
     for event in found:
         if options.json:
             print_json(event)

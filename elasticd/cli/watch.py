@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ PLAIN_PROGRESS_SECONDS = 10.0
 BAR_WIDTH = 40
 MIN_BAR = 10
 REMEMBERED_EVENTS = 100_000
-"""Events kept to tell new ones from old when another daemon repeats the history."""
+"""Events kept to tell new ones from old when another daemon repeats the history. Of its events that
+are older than these none is new."""
 
 Event = dict[str, Any]
 
@@ -46,7 +48,10 @@ class EventTail:
         self.ended = False
         """The job has ended: there will be no more events."""
         self._connection: Connection | None = None
-        self._seen: dict[str, None] = {}
+        self._seen: dict[str, float] = {}
+        """With their times."""
+        self._again, self._forgotten = False, -math.inf
+        """Another daemon tells the history; the newest time of an event that is not among them."""
 
     def poll(self, seconds: float) -> Event | None:
         """The next event, or None if none comes within ``seconds``.
@@ -60,6 +65,7 @@ class EventTail:
         deadline = time.monotonic() + seconds
         if self._connection is None:
             self._connection = self._client.open(self._request)
+            self._again = bool(self._seen)
         while True:
             try:
                 event = self._connection.follow(max(0.0, deadline - time.monotonic()))
@@ -81,12 +87,12 @@ class EventTail:
                 return event
 
     def _is_new(self, event: Event) -> bool:
-        key = repr(sorted(event.items()))
-        if key in self._seen:
+        key, at = repr(sorted(event.items())), float(event.get("time", math.inf))
+        if key in self._seen or (self._again and at <= self._forgotten):
             return False
-        self._seen[key] = None
+        self._seen[key] = at
         if len(self._seen) > REMEMBERED_EVENTS:
-            del self._seen[next(iter(self._seen))]
+            self._forgotten = max(self._forgotten, self._seen.pop(next(iter(self._seen))))
         return True
 
     def close(self) -> None:

@@ -47,6 +47,11 @@ class Client:
         with self.open(request) as connection:
             return connection.whole_answer(self._answer_seconds)
 
+    def wait_for(self, request: Request) -> dict[str, Any]:
+        """As :meth:`request`, for as long as the daemon answers others."""
+        with self.open(request) as connection:
+            return connection.follow(None) or {}
+
     def change(self, request: ChangeOfJob | ChangeOfNode) -> JobChanged | NodeChanged:
         """Ask for a change of a job or a node, and return what it is now. Raises as
         :meth:`request`."""
@@ -65,17 +70,18 @@ class Client:
         answer: JobRetried = from_plain(JobRetried, self.request(RetryJob(job, memory)))
         return answer
 
-    def stream(self, request: Request) -> Iterator[dict[str, Any]]:
+    def stream(self, request: Request, *, patient: bool = False) -> Iterator[dict[str, Any]]:
         """Ask and yield the answers until the daemon says that it was the last.
 
-        Of a request with ``follow`` there is no time-out between answers, as long as the daemon
-        answers others. Raises as :meth:`request`.
+        Of a request with ``follow``, and ``patient`` with one that has the daemon read much, there
+        is no time-out between answers, as long as the daemon answers others. Raises as
+        :meth:`request`.
         """
-        follows = getattr(request, "follow", False)
+        patient = patient or getattr(request, "follow", False)
         seconds = self._answer_seconds
         with self.open(request) as connection:
             while True:
-                frame = connection.follow(None) if follows else connection.answer(seconds)
+                frame = connection.follow(None) if patient else connection.answer(seconds)
                 if frame is None or frame.get("end") is True:
                     return
                 yield frame

@@ -1,14 +1,18 @@
 """Reads and writes many events beside other work.
 
 The loop only notes where they are. Files are read, and what was read is put in order, in a thread.
+A file is not in the order of time: what other nodes tell late is behind. Of many files each is read
+twice, to see when it begins and when its turn has come, so that few are in memory at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import inf
 from pathlib import Path
 
 from elasticd.errors import OperationError
@@ -28,7 +32,14 @@ from elasticd.types import JobId
 EVENTS_AT_ONCE = 64
 """Told before the loop has its turn."""
 
-Runs = Sequence[list[Event] | Path]
+RUNS_AT_ONCE = 64
+"""Looked at before who has given up is noticed."""
+
+Run = list[Event] | Path
+Runs = Sequence[Run]
+Order = tuple[float, str, int]
+Begun = tuple[Order, int, Run]
+"""When a run begins, its place, and the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +50,20 @@ class EventReading:
 
     async def so_far(self, job: JobId | None) -> AsyncIterator[Event]:
         """What happened to a job, or (None) everything, in the order of time."""
-        for number, event in enumerate(
-            await asyncio.to_thread(_read, self.log, self.log.runs(job))
-        ):
-            if number % EVENTS_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            yield public(event)
+        async for events in self._history(job, 0.0):
+            for event in events:
+                yield public(event)
+
+    async def _history(self, job: JobId | None, since: float) -> AsyncIterator[list[Event]]:
+        """All that was kept when there were these runs, :data:`EVENTS_AT_ONCE` at a time."""
+        runs = await asyncio.to_thread(_settled, self.log, self.log.runs(job), since)
+        begun: list[Begun] = []
+        for at in range(0, len(runs), RUNS_AT_ONCE):
+            end = min(at + RUNS_AT_ONCE, len(runs))
+            begun += await asyncio.to_thread(_begun, runs, at, end)
+        events = _merged(begun)
+        while some := await asyncio.to_thread(_next, events):
+            yield some
 
     async def follow(self, job: JobId | None, since: float = 0.0) -> AsyncIterator[Event]:
         """The history, then what comes, for ever. ``since``: not of jobs that have ended, unless
@@ -54,21 +73,23 @@ class EventReading:
             OperationError: the reader is :data:`MAX_WAITING_EVENTS` behind.
         """
         with self.log.followed() as queue:
-            history = await asyncio.to_thread(_read, self.log, self.log.runs(job), since)
-            # What came meanwhile may have been read from the disk as well.
-            meanwhile = _taken_out(queue)
-            for number, event in enumerate(history):
-                if number % EVENTS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                if key_of(event) not in meanwhile:
-                    yield public(event)
+            meanwhile: dict[tuple[str, int], Event] = {}
+            async for events in self._history(job, since):
+                # What came meanwhile may have been read from the disk as well.
+                meanwhile |= _taken_out(queue)
+                if len(meanwhile) > MAX_WAITING_EVENTS:
+                    raise _behind()
+                for event in events:
+                    if key_of(event) not in meanwhile:
+                        yield public(event)
+            meanwhile |= _taken_out(queue)
             for event in meanwhile.values():
                 if job is None or event.get("job") == job:
                     yield public(event)
             while (event_or_end := await queue.get()) is not None:
                 if job is None or event_or_end.get("job") == job:
                     yield public(event_or_end)
-            raise OperationError(f"fell {MAX_WAITING_EVENTS} events behind")
+            raise _behind()
 
     async def last_members(self, job: JobId, least: int = 1) -> list[str]:
         """Of the job's newest world that was told of and has so many; without such a one of the
@@ -90,13 +111,17 @@ class EventReading:
         return [public(event) for event in found[-NOTABLE_EVENTS:]]
 
 
-def _read(log: EventLog, runs: Runs, since: float = 0.0) -> list[Event]:
+def _behind() -> OperationError:
+    return OperationError(f"fell {MAX_WAITING_EVENTS} events behind")
+
+
+def _settled(log: EventLog, runs: Runs, since: float = 0.0) -> Runs:
     """With all that was kept when there were these runs."""
     if any(isinstance(run, Path) for run in runs):
         log.settled()
     if since:
         runs = [run for run in runs if not isinstance(run, Path) or _written_since(run, since)]
-    return merged(runs)
+    return runs
 
 
 def _written_since(path: Path, since: float) -> bool:
@@ -106,14 +131,42 @@ def _written_since(path: Path, since: float) -> bool:
         return False
 
 
-def merged(runs: Runs) -> list[Event]:
+def _events(run: Run) -> list[Event]:
+    return read_sound(run) if isinstance(run, Path) else run
+
+
+def _begun(runs: Runs, start: int, end: int) -> list[Begun]:
+    """Of some of the runs, without those that are empty. Blocks."""
+    if len(runs) == 1:
+        return [((-inf, "", 0), 0, runs[0])]  # nothing is to be known of it before
+    some = ((place, _events(runs[place])) for place in range(start, end))
+    return [(min(map(order_of, each)), place, runs[place]) for place, each in some if each]
+
+
+def _merged(begun: Iterable[Begun]) -> Iterator[Event]:
     """In the order of time. Blocks; many short sorts let the loop go on, a long one would not."""
-    each = (read_sound(run) if isinstance(run, Path) else run for run in runs)
-    return list(heapq.merge(*(sorted(run, key=order_of) for run in each), key=order_of))
+    opened: list[tuple[Order, int, Event, Iterator[Event]]] = []
+    for begins, place, run in [*sorted(begun, key=lambda each: each[:2]), ((inf, "", 0), -1, [])]:
+        while opened and opened[0][0] < begins:
+            _, other, event, rest = opened[0]
+            yield event
+            if (following := next(rest, None)) is None:
+                heapq.heappop(opened)
+            else:
+                heapq.heapreplace(opened, (order_of(following), other, following, rest))
+        rest = iter(sorted(_events(run), key=order_of))
+        if (first := next(rest, None)) is not None:
+            heapq.heappush(opened, (order_of(first), place, first, rest))
+
+
+def _next(events: Iterator[Event]) -> list[Event]:
+    return list(islice(events, EVENTS_AT_ONCE))
 
 
 def _of_kinds(log: EventLog, runs: Runs, kinds: frozenset[str]) -> list[Event]:
-    return [event for event in _read(log, runs) if event.get("kind") in kinds]
+    runs = _settled(log, runs)
+    found = [event for run in runs for event in _events(run) if event.get("kind") in kinds]
+    return sorted(found, key=order_of)
 
 
 def _taken_out(queue: asyncio.Queue[Event | None]) -> dict[tuple[str, int], Event]:

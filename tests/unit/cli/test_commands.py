@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import elasticd
+from elasticd.cli import watch
 from elasticd.client import connection
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -253,6 +254,25 @@ def test_events_that_are_followed_move_to_the_next_daemon(
     first.answers["events"] = once
     out = ctl("events", "j", "-f", "--json", "--home", home)[1]
     assert [json.loads(line) for line in out.splitlines()] == EVENTS
+
+
+def test_a_history_that_is_longer_than_is_remembered_is_not_printed_again(
+    ctl: Ctl, home: Path, daemon: Daemon, status: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "REMEMBERED_EVENTS", 3)
+    many: list[dict[str, Any]] = [{**EVENTS[0], "time": 1000.0 + number} for number in range(8)]
+    late = {**many[7], "text": "told late"}
+    first = daemon(home / "node-0", {"status": status})
+    daemon(home / "node-1", {"status": status, "events": [*many, late, {"end": True}]})
+
+    def once(request: dict[str, Any]) -> list[dict[str, Any]]:
+        first.answers["status"] = []
+        return [many[0], *many[2:6], many[1]]
+
+    first.answers["events"] = once
+    out = ctl("events", "j", "-f", "--json", "--home", home)[1]
+    told = [json.loads(line) for line in out.splitlines()]
+    assert told == [many[0], *many[2:6], many[1], *many[6:], late]
 
 
 def test_logs(ctl: Ctl, home: Path, daemon: Daemon) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +21,7 @@ from elasticd.client.client import Client
 from elasticd.client.connection import NobodyListens, probe
 from elasticd.client.queue import ARCHIVE_FRAME_BYTES
 from elasticd.core.words.requests.jobs import CancelJob, JobChanged
-from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
+from elasticd.core.words.requests.looking import ReadEvents, ShowDisk, ShowStatus
 from elasticd.core.words.requests.nodes import DrainNode, NodeChanged
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
@@ -53,6 +54,31 @@ def test_an_answer_is_returned_and_the_question_arrives_whole(home: Path, serve:
 def test_a_stream_ends_where_the_daemon_says_so(home: Path, serve: Serve) -> None:
     serve(home, {"events": [{"n": 1}, {"n": 2}, {"end": True}, {"n": 3}]})
     assert list(Client(home).stream(ReadEvents())) == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_takes_a_daemon_long_is_waited_for_as_long_as_it_answers_others(
+    home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr(connection, "QUIET_SECONDS", 0.05)
+    asked = threading.Semaphore(0)
+
+    def status(request: dict[str, Any]) -> dict[str, Any]:
+        asked.release()
+        return {}
+
+    def after_two_questions(request: dict[str, Any]) -> list[dict[str, Any]]:
+        for _ in range(2):
+            asked.acquire()
+        return [{"n": 1}, {"end": True}]
+
+    slow = {"events": after_two_questions, "disk": after_two_questions}
+    serve(home, {"status": status, **slow})
+    client = Client(home, answer_seconds=0.05)
+    if stream:
+        assert list(client.stream(ReadEvents(), patient=True)) == [{"n": 1}]
+    else:
+        assert client.wait_for(ShowDisk()) == {"n": 1}
 
 
 def test_a_refusal_is_an_error_of_its_kind(home: Path, serve: Serve) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from elasticd.errors import OperationError
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.eventreading import EventReading, merged
+from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.eventshelf import stamp_of
 from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.journal import frame
@@ -32,7 +33,9 @@ def event(number: int, job: str | None = JOB, **fields: Any) -> dict[str, Any]:
 
 
 def history(log: EventLog, job: JobId | None) -> list[dict[str, Any]]:
-    return [module.public(each) for each in merged(log.runs(job))]
+    runs = [module.read_sound(r) if isinstance(r, Path) else r for r in log.runs(job)]
+    found = sorted(itertools.chain(*runs), key=module.order_of)
+    return [module.public(each) for each in found]
 
 
 def notable(log: EventLog) -> list[dict[str, Any]]:

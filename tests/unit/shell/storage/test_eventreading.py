@@ -9,7 +9,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from elasticd.shell.storage.eventlog import EventLog
+import pytest
+
+from elasticd.shell.storage import eventreading
+from elasticd.shell.storage.eventlog import EventLog, read_sound
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.types import JobId
 
@@ -97,6 +100,46 @@ def _file_of(folder: Path, event: dict[str, Any]) -> bytes:
     log = EventLog(folder, "c/1")
     log.add(event)
     return (folder / f"{JOB}.events").read_bytes()
+
+
+def test_of_many_jobs_few_are_in_memory_at_once(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is read to see when it begins, and again when its turn has come."""
+    log = EventLog(tmp_path, "a/1")
+    jobs = [f"job-{number}-aaaa" for number in range(5)]
+    for at, job in enumerate(jobs):
+        for number in (0, *range(2, 100), 1):  # that one was told late
+            log.write(event(100 * at + number, "job_finished", job))
+    told, read = list[int](), list[tuple[str, int]]()
+
+    def noting(path: Path) -> list[dict[str, Any]]:
+        read.append((path.stem, len(told)))
+        return read_sound(path)
+
+    monkeypatch.setattr(eventreading, "read_sound", noting)
+
+    async def main() -> None:
+        async for each in EventReading(EventLog(tmp_path, "a/2")).so_far(None):
+            told.append(each["n"])
+
+    run(main())
+    assert told == [*range(500)]
+    assert sorted(read[:5]) == [(job, 0) for job in jobs]
+    assert [job for job, _ in read[5:]] == jobs
+    for at, (_, before) in enumerate(read[5:]):
+        assert before >= 100 * at - eventreading.EVENTS_AT_ONCE
+
+
+def test_jobs_at_the_same_time_are_told_in_the_order_of_time(tmp_path: Path, run: Run) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for number in range(300):
+        log.write(event(number, "job_finished", f"job-{number % 3 + 1}-aaaa"))
+
+    async def main() -> None:
+        assert await _numbers(EventReading(EventLog(tmp_path, "a/2"))) == [*range(300)]
+
+    run(main())
 
 
 def test_the_loop_has_its_turn_between_events(tmp_path: Path, run: Run) -> None:
