@@ -22,6 +22,12 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
+def refuse_stdout(path: Path, option: str) -> None:
+    """Raises UsageError: other programs call their stdout so. Here a file would have that name."""
+    if path == Path("-"):
+        raise UsageError(f"{option} -: nothing is written to stdout; name another place")
+
+
 def place_of(path: Path, *, overwrite: bool) -> Path:
     """The file that is to be written, or replaced, where the user says ``path``: a link is
     followed, so that it stays one.

@@ -26,6 +26,7 @@ from elasticd.cli.keeper import KEEPER_LOG
 from elasticd.cli.screen import json_line
 from elasticd.cli.unprinted import without_printed
 from elasticd.errors import OperationError, UsageError
+from elasticd.namedfile import refuse_stdout
 from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
 from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
 from elasticd.shell.control.webtoken import TOKEN_FILE
@@ -51,6 +52,7 @@ def refuse_taken(path: Path) -> None:
     """Raises UsageError: something has that name, or it can't be written there."""
     if path == Path():
         raise UsageError("--bundle: names no file; say one that ends in .tar.gz")
+    refuse_stdout(path, "--bundle")
     if os.path.lexists(path):
         raise UsageError(f"--bundle {path}: is there already; name a new file")
     if not path.absolute().parent.is_dir():

@@ -33,7 +33,7 @@ from elasticd.core.words.requests.checkpoints import (
 )
 from elasticd.counting import counted
 from elasticd.errors import ProtocolError, UsageError
-from elasticd.namedfile import place_of
+from elasticd.namedfile import place_of, refuse_stdout
 from elasticd.types import JobId
 
 ANSWER_SECONDS = 900.0
@@ -201,6 +201,7 @@ def export_(
       elasticctl checkpoints export byte-lm-1-k3f9 --out model.safetensors --overwrite
     """
     options = common(context, home, json)
+    refuse_stdout(out, "--out")
     out = out.absolute()
     _require_free(out, sharded=shard_bytes is not None, optimizer=optimizer, overwrite=overwrite)
     with _client(options).open(OpenCheckpoint(JobId(job), step, lineage)) as connection:

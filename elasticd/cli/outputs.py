@@ -22,6 +22,7 @@ from elasticd.core.words.requests.looking import OpenOutputs
 from elasticd.counting import counted
 from elasticd.disknames import folded, folders_of
 from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.namedfile import refuse_stdout
 from elasticd.outputs import checked
 from elasticd.settings.rules import one_line
 from elasticd.types import JobId
@@ -60,6 +61,7 @@ def outputs(
       elasticctl outputs byte-lm-1-k3f9 --out results --json
     """
     options = common(context, home, json)
+    refuse_stdout(out, "--out")
     folder = out.absolute()
     _check(folder)
     with options.client.open(OpenOutputs(JobId(job))) as connection:

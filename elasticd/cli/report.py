@@ -14,7 +14,7 @@ import typer
 from elasticd.cli import screen
 from elasticd.cli.options import Home, Job, Json, common
 from elasticd.errors import naming
-from elasticd.namedfile import place_of
+from elasticd.namedfile import place_of, refuse_stdout
 from elasticd.types import JobId
 
 
@@ -58,6 +58,7 @@ def report(
     """
     options = common(context, home, json)
     if out is not None and not out.is_dir():
+        refuse_stdout(out, "--out")
         place_of(out.absolute(), overwrite=overwrite)
     # Loaded only now: nothing else needs it, and every command should start quickly.
     from elasticd.cli.reports import gathering, html, writing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -303,3 +304,21 @@ def test_the_report_of_a_plain_job_tells_nothing_of_steps(
     said = " ".join(text.split())
     assert "[world] min = 2 [checkpoint] replicas = 2 [plain] restarts = 8" in said
     assert "2 times" in text and "It had its turn for" in text and "only its script knows" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", JOB, "--out", "-"],
+        ["outputs", JOB, "--out", "-"],
+        ["checkpoints", "export", JOB, "--out", "-"],
+        ["doctor", "--bundle", "-"],
+    ],
+)
+def test_no_file_is_named_as_others_name_stdout(
+    ctl: Ctl, home: Path, tmp_path: Path, command: list[str]
+) -> None:
+    with contextlib.chdir(tmp_path):
+        code, _, err = ctl(*command, "--home", home)
+    assert code == 2 and "nothing is written to stdout" in err
+    assert not (tmp_path / "-").exists()
