@@ -24,6 +24,7 @@ from elasticd.core.leading.oncpu import OnCpu
 from elasticd.core.leading.patience import Patience
 from elasticd.core.leading.relief import Relief
 from elasticd.core.leading.roster import HOLDING, LEFT, Roster
+from elasticd.core.leading.stopping import came_with
 from elasticd.core.leading.tries import Tries
 from elasticd.core.leading.trust import Trust
 from elasticd.core.leading.wishes import Wishes
@@ -151,7 +152,7 @@ class Office:
         made = {
             node: digest
             for node, digest in digests.items()
-            if not any(world.came_with(node, step) for world in worlds)
+            if not any(came_with(world, node, step) for world in worlds)
         }
         return self.exactness.apart or any(
             self.parted_by_chips("updates", told) for told in (digests, made)

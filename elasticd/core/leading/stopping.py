@@ -41,7 +41,7 @@ def ending(
         return None
     step = max(each.step for each in asked.values())
     who = [n for n in world.members if n in asked and asked[n].step == step]
-    others = [n for n in world.members if n not in who and not world.came_with(n, step)]
+    others = [n for n in world.members if n not in who and not came_with(world, n, step)]
     reason = asked[who[0]].reason or THE_SCRIPT
     if not others:
         return LastStep(step, reason)
@@ -65,6 +65,11 @@ def is_past(progress: Progress, step: int) -> bool:
     """Whether it is past the end of that step's body."""
     halted = progress.phase == HALTED and progress.step == step
     return halted or progress.has_begun_after(step)
+
+
+def came_with(world: World, node: NodeId, step: int) -> bool:
+    """Whether a member was given the state of ``step``: it never ran that step's body."""
+    return world.step == step and (node in world.given or node in world.takers)
 
 
 def last_kept(before: World | None, point: Point, rung: Rung, manifest: Manifest | None) -> int:

@@ -367,10 +367,6 @@ class World:
         pairs = zip(self.members, self.sources, strict=True)
         return tuple(node for node, source in pairs if source not in ("keep", "init"))
 
-    def came_with(self, node: NodeId, step: int) -> bool:
-        """Whether a member was given the state of ``step``: it never ran that step's body."""
-        return self.step == step and (node in self.given or node in self.takers)
-
     def ends_at(self, steps: int) -> int:
         """The last step, in a job of so many."""
         return steps if self.last < 0 else self.last
