@@ -29,12 +29,14 @@ from elasticd.recipes.rows import (
     width,
 )
 from elasticd.settings.recipe import Dpo
+from elasticd.settings.rules import show
 from elasticd.train import Weighted
 
 
 def read_pairs(path: Path, tokenizer: Any, config: Dpo, key: str = "") -> Rows:
     """Of each row two, chosen and rejected: of texts as mlx-lm has completions, of lists of
-    messages as it has chats. ``key``: as for :func:`read`.
+    messages as it has chats. An answer is one message of the assistant's, so that no other is
+    trained; before it the prompt may be repeated. ``key``: as for :func:`read`.
 
     Raises:
         UsageError: naming file and line.
@@ -71,7 +73,7 @@ _WANTED = {
 
 
 def _text(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
-    return {"prompt": text_of(row, prompt), "completion": text_of(row, answer)}
+    return {"prompt": text_of(row, prompt), "completion": text_of(row, answer), **_tools(row)}
 
 
 def _chat(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
@@ -79,7 +81,27 @@ def _chat(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
         begin = messages_of(row, prompt)
     else:
         begin = [{"role": "user", "content": text_of(row, prompt)}]
-    return {"messages": [*begin, *messages_of(row, answer)]}
+    said = messages_of(row, answer)
+    if _alike(begin, said[: len(begin)]):
+        said = said[len(begin) :]
+    if [message["role"] for message in said] != ["assistant"]:
+        roles = ", ".join(message["role"] for message in said) or "none"
+        raise ValueError(
+            f"its {show(answer)} must be one message of role assistant, perhaps behind the messages"
+            f" of its {show(prompt)}, as only that is trained; behind those it has {roles}. What"
+            f" comes before the answer belongs to {show(prompt)}"
+        )
+    return {"messages": [*begin, *said], **_tools(row)}
+
+
+def _alike(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> bool:
+    """Whether they say the same, whatever else data sets note beside it."""
+    one, other = ([(m["role"], m.get("content")) for m in each] for each in (some, others))
+    return one == other
+
+
+def _tools(row: dict[str, Any]) -> dict[str, Any]:
+    return {"tools": row["tools"]} if row.get("tools") is not None else {}
 
 
 def collate(longest: int) -> Callable[[Sequence[Sample]], tuple[mx.array, mx.array]]:

@@ -29,6 +29,8 @@ _CALLED: dict[str, Any] = {
 }
 """What the lines that are made here call their keys, by the recipe's key for that."""
 _FOLDER = "rows"
+_FORMAT = "2"
+"""Of the lines that are made of tables: 2 since rows of a prompt and a completion have tools."""
 _MOST_FOLDERS = 8
 """So many data sets are kept as JSON lines; the ones that were not used for longest go."""
 _SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}
@@ -139,7 +141,7 @@ def _write(name: str, found: Any, folder: Path) -> None:
 def _of_tables(config: MlxLm, tables: Sequence[HubRows]) -> Path:
     """The rows of all tables, one after another, with keys as :data:`_CALLED` has them."""
     sources: list[tuple[HubRows, Path]] = []
-    of = [json.dumps([getattr(config, key) for key in _CALLED])]
+    of = [_FORMAT, json.dumps([getattr(config, key) for key in _CALLED])]
     for table in tables:
         revision = table.config.get("revision")
         named = f"{table.path}@{revision}" if revision and "@" not in table.path else table.path
@@ -188,10 +190,10 @@ def _rows_of(
     names = {key: getattr(table, key) or getattr(config, key) for key in _CALLED}
     prompt, completion, chat, text = (names[key] for key in _CALLED)
     for row in found:
+        tools = {"tools": row["tools"]} if row.get("tools") is not None else {}
         if prompt in row and completion in row:
-            yield {"prompt": row[prompt], "completion": row[completion]}
+            yield {"prompt": row[prompt], "completion": row[completion], **tools}
         elif chat in row:
-            tools = {"tools": row["tools"]} if row.get("tools") is not None else {}
             yield {"messages": row[chat], **tools}
         elif text in row:
             yield {"text": row[text]}

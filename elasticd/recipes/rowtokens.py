@@ -22,7 +22,7 @@ from elasticd.settings.recipe import MlxLm
 
 _HEAD = 3
 _WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".bin", ".pt", ".pth", ".onnx", ".h5"})
-_FORMAT = 2
+_FORMAT = 3
 
 
 class TokenPart(NamedTuple):

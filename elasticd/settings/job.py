@@ -310,7 +310,8 @@ def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None
 
 
 def _check_meant(document: Document, spec: JobSpec) -> None:
-    """What somebody has written and would have no effect. Jobs of earlier versions may say it."""
+    """What somebody has written and would have no effect, or a wrong one. Jobs of earlier versions
+    may say it."""
     if spec.checkpoint.best != "lowest" and not spec.checkpoint.keep_best:
         raise document.error(
             ("checkpoint", "best"), 'is of keep_best: name the figure there, as keep_best = "loss"'
@@ -318,6 +319,12 @@ def _check_meant(document: Document, spec: JobSpec) -> None:
     if spec.recipe is not None and spec.job.args:
         raise document.error(
             ("job", "args"), "are for a script: what a [recipe] is to do stands in recipe.config"
+        )
+    if spec.recipe is not None and spec.recipe.kind == "dpo" and spec.train.init_from:
+        raise document.error(
+            ("train", "init_from"),
+            'is not for kind = "dpo": what the model was is taken before it. Give adapters as'
+            " recipe.config.resume_adapter_file, or a model's whole folder as recipe.config.model",
         )
     for key, names in (("pass_env", spec.job.pass_env), ("env", spec.job.env)):
         if strange := [name for name in names if name.split() != [name]]:

@@ -53,6 +53,8 @@ def batch_of(count: int = 3) -> tuple[mx.array, mx.array]:
         {"prompt": "hi", "chosen": "you", "rejected": "no"},
         {"prompt": "hi", "chosen": [GOOD], "rejected": [BAD]},
         {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]},
+        {"prompt": "hi", "chosen": [USER, GOOD], "rejected": [USER, BAD]},
+        {"prompt": [USER], "chosen": [{**USER, "id": 7}, GOOD], "rejected": [BAD]},
     ],
 )
 def test_rows_are_chats_of_the_prompt_and_an_answer(
@@ -84,6 +86,21 @@ def test_rows_are_chats_of_the_prompt_and_an_answer(
          " null"),
         ([{"prompt": 5, "chosen": [GOOD], "rejected": [BAD]}],
          "train.jsonl:1: this row can't be read: its \"prompt\" must be a text, not 5"),
+        ([{"prompt": "hi", "chosen": [GOOD, USER, GOOD], "rejected": [BAD]}],
+         "train.jsonl:1: this row can't be read: its \"chosen\" must be one message of role"
+         " assistant, perhaps behind the messages of its \"prompt\", as only that is trained;"
+         " behind those it has assistant, user, assistant. What comes before the answer belongs to"
+         " \"prompt\""),
+        ([{"prompt": "hi", "chosen": [GOOD], "rejected": [BAD]}, {"prompt": "hi",
+         "chosen": [USER, GOOD], "rejected": [BAD, USER]}],
+         "train.jsonl:2: this row can't be read: its \"rejected\" must be one message of role"
+         " assistant, perhaps behind the messages of its \"prompt\", as only that is trained;"
+         " behind those it has assistant, user. What comes before the answer belongs to"
+         " \"prompt\""),
+        ([{"prompt": "hi", "chosen": [USER], "rejected": [USER, BAD]}],
+         "train.jsonl:1: this row can't be read: its \"chosen\" must be one message of role"
+         " assistant, perhaps behind the messages of its \"prompt\", as only that is trained;"
+         " behind those it has none. What comes before the answer belongs to \"prompt\""),
     ],
 )  # fmt: skip
 def test_wrong_rows_are_named(
@@ -93,6 +110,20 @@ def test_wrong_rows_are_named(
     with pytest.raises(UsageError) as raised:
         dpo.read_pairs(file, tokenizer, config)
     assert str(raised.value).endswith(error)
+
+
+@pytest.mark.parametrize("answers", [("you", "no"), ([GOOD], [BAD])])
+def test_templates_are_given_a_rows_tools(
+    answers: Any, tmp_path: Path, tokenizer: Any, config: Dpo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = "{% for tool in tools or [] %}{{ tool['function']['name'] }};{% endfor %}"
+    monkeypatch.setattr(tokenizer._tokenizer, "chat_template", names + tinylm.TEMPLATE)
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    row = {"prompt": "hi", "chosen": answers[0], "rejected": answers[1], "tools": tools}
+    rows = dpo.read_pairs(tinylm.write_rows(tmp_path / "train.jsonl", [row]), tokenizer, config)
+    for (tokens, offset), answer in zip(rows.samples[0], (GOOD, BAD), strict=True):
+        assert tokenizer.decode(tokens[:offset].tolist()) == "look;u:hi\na:"
+        assert tokenizer.decode(tokens[offset:].tolist()) == f"{answer['content']}\n"
 
 
 def test_pairs_that_are_cut_off_before_an_answer_are_left_out(

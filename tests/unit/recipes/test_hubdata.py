@@ -194,6 +194,18 @@ def test_chats_and_columns_that_nobody_knows(
         hubdata.given(recipe(tables=[{"path": "/nowhere"}]))
 
 
+@pytest.mark.parametrize("names", [{"chat_feature": "turns"}, {"prompt_feature": "q"}])
+def test_tools_go_with_rows_of_either_kind(
+    names: dict[str, str], snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    rows = [{**CHATS[0], "q": "where", "completion": "there", "tools": tools}]
+    monkeypatch.setitem(sys.modules, "datasets", Splits({COMMIT: rows}))
+    table = {"path": "hub:org/rows", "train_split": "train[:]", **names}
+    (row,) = lines_of(hubdata.given(recipe(tables=[table])).data, "train")
+    assert row["tools"] == tools
+
+
 def test_the_real_package_reads_splits(snapshot: Path) -> None:
     pytest.importorskip("datasets", reason="needs elasticd[data]")
     tinylm.write_rows(snapshot / "part-0.json", QUESTIONS)

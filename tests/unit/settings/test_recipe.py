@@ -54,11 +54,25 @@ def refusal(lora: str = LORA, text: str = JOB, *overrides: str) -> str:
     return str(raised.value)
 
 
-def test_arguments_are_for_scripts() -> None:
+def test_arguments_are_for_scripts(folder: Path) -> None:
     assert refusal(LORA, JOB, 'job.args=["--iters", "5"]') == (
         '--set job.args=["--iters", "5"]: job.args: are for a script: what a [recipe] is to do'
         " stands in recipe.config"
     )
+
+
+def test_preferences_begin_with_no_other_weights_than_those_they_are_compared_with(
+    folder: Path,
+) -> None:
+    """Those of init_from are loaded behind the reference."""
+    text = TABLE.replace('"mlx-lm"', '"dpo"') + '[train]\ninit_from = "w.safetensors"\n'
+    Path("w.safetensors").touch()
+    assert refusal(text=text) == (
+        'job.toml:7: train.init_from: is not for kind = "dpo": what the model was is taken before'
+        " it. Give adapters as recipe.config.resume_adapter_file, or a model's whole folder as"
+        " recipe.config.model"
+    )
+    assert load(text=text.replace('"dpo"', '"mlx-lm"')).train.init_from == "w.safetensors"
 
 
 def test_a_file_of_mlx_lm_is_a_job(folder: Path) -> None:
