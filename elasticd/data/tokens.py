@@ -16,16 +16,16 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType
 from typing import IO, Any
 
 import blake3
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticd.data.codes import code_of
 from elasticd.data.cursors import applied, undrawn
 from elasticd.errors import OperationError, UsageError
-from elasticd.train.steps.likeness import sample_digest
+from elasticd.train.steps.likeness import content_digest
 from elasticd.types import CACHE_VARIABLE
 
 _FOLDER = "tokens"
@@ -46,8 +46,9 @@ def cached(
 ) -> CachedTokens:
     """What ``function`` makes of each row, whole numbers in a line, by position.
 
-    It is made once on each node, and found by the content of the rows, the function's code and
-    ``key``. Where two processes come at once, one makes it.
+    It is made once on each node, and found by the content of the rows, the function's code with
+    what it closes over or is given by ``functools.partial``, and ``key``. Where two processes come
+    at once, one makes it.
 
     Args:
         rows: a ``JsonLines``, or anything with ``len()`` and ``[index]``.
@@ -57,11 +58,12 @@ def cached(
         most_bytes: of all files there. The ones that were not used for longest go.
 
     Raises:
-        UsageError: what it makes are no whole numbers, or more than ``most_bytes``.
+        UsageError: what it makes are no whole numbers, or more than ``most_bytes``; or of the rows,
+            or of the function, can't be told whether they are the same as before.
         OperationError: the disk refuses.
     """
     place = cache_folder() if folder is None else Path(folder)
-    digest = blake3.blake3(json.dumps([_content(rows), _code(function), key]).encode())
+    digest = blake3.blake3(json.dumps([_content(rows), code_of(function), key]).encode())
     path = place / f"{digest.hexdigest(16)}.tokens"
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -293,16 +295,12 @@ def _content(rows: Any) -> list[Any]:
         return sorted(rows.digests_by_file().items())
     digest = blake3.blake3()
     for row in range(len(rows)):
-        digest.update(sample_digest(rows[row]).encode())
+        try:
+            digest.update(content_digest(rows[row]).encode())
+        except TypeError as error:
+            raise UsageError(
+                f"cached(): {_name(rows, row)} has something of type {error}, of which can't be"
+                " told whether it is the same as before: have rows of numbers, texts, bytes,"
+                " arrays, and dicts and lists of them"
+            ) from None
     return [len(rows), digest.hexdigest()]
-
-
-def _code(function: Any) -> str:
-    """Of a function of Python's, so that one that was changed is another."""
-    code = getattr(function, "__code__", None)
-    return "" if code is None else _shown(code)
-
-
-def _shown(code: CodeType) -> str:
-    consts = [_shown(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return repr((code.co_code.hex(), code.co_names, consts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from typing import Any
@@ -53,7 +54,17 @@ def sample_digest(sample: Any) -> str:
     return _digest(sample).hex()
 
 
-def _digest(value: Any) -> bytes:
+def content_digest(value: Any) -> str:
+    """As :func:`sample_digest`, where nothing in it counts by its type alone.
+
+    Raises:
+        TypeError: something would; names its type.
+    """
+    return _digest(value, whole=True).hex()
+
+
+def _digest(value: Any, *, whole: bool = False) -> bytes:
+    of = functools.partial(_digest, whole=whole)
     digest = hashlib.blake2b(type(value).__name__.encode() + b"\0", digest_size=16)
     if isinstance(value, (bool, int, str)) or value is None:
         digest.update(str(value).encode(errors="surrogatepass"))
@@ -66,13 +77,18 @@ def _digest(value: Any) -> bytes:
         digest.update(memoryview(mx.contiguous(value).reshape(-1).view(mx.uint8)))  # type: ignore[arg-type]
     elif isinstance(value, (np.ndarray, np.generic)):
         digest.update(f"{value.dtype}{value.shape}".encode())
-        digest.update(b"" if value.dtype.hasobject else value.tobytes())
+        if not value.dtype.hasobject:
+            digest.update(value.tobytes())
+        elif whole:
+            digest.update(of(value.tolist()))
     elif isinstance(value, dict):
         for key, item in value.items():
-            digest.update(_digest(key) + _digest(item))
+            digest.update(of(key) + of(item))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            digest.update(_digest(item))
+            digest.update(of(item))
     elif isinstance(value, (set, frozenset)):
-        digest.update(b"".join(sorted(_digest(item) for item in value)))
+        digest.update(b"".join(sorted(of(item) for item in value)))
+    elif whole:
+        raise TypeError(type(value).__qualname__)
     return digest.digest()

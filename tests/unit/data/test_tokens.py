@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import fcntl
+import functools
+import operator
 import os
 import random
 import threading
@@ -64,6 +67,91 @@ def test_a_function_that_was_changed_is_another(folder: Path) -> None:
         assert len(list(folder.iterdir())) == number + 1
     again = made(ROWS, folder, lambda row: [ord(letter) for letter in row])
     assert again[1] == [97] and len(list(folder.iterdir())) == 3
+
+
+class Shifting:
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def __call__(self, row: str) -> list[int]:
+        return [byte + self.by for byte in row.encode()]
+
+    def encode(self, row: str) -> list[int]:
+        return self(row)
+
+
+class Counting:
+    def __call__(self, row: str) -> list[int]:
+        return [len(row)]
+
+
+def shifted(row: str, by: int) -> list[int]:
+    return [byte + by for byte in row.encode()]
+
+
+def counted(row: str, by: int) -> list[int]:
+    return [len(row) + by]
+
+
+def decorated(function: Callable[[str], list[int]]) -> Callable[[str], list[int]]:
+    def wrapper(row: str) -> list[int]:
+        return function(row)
+
+    return wrapper
+
+
+def test_functions_differ_by_what_they_are_made_of(folder: Path) -> None:
+    """Each makes its own tokens, and finds them again."""
+    functions: list[Callable[[], Callable[[str], Any]]] = [
+        lambda: functools.partial(shifted, by=0),
+        lambda: functools.partial(shifted, by=1),
+        lambda: functools.partial(counted, by=1),
+        lambda: functools.partial(functools.partial(counted), by=2),
+        lambda: Shifting(0),
+        lambda: Shifting(1),
+        Counting,
+        lambda: Shifting(0).encode,
+        lambda: Shifting(2).encode,
+        lambda: decorated(functools.partial(shifted, by=0)),
+        lambda: decorated(functools.partial(shifted, by=3)),
+        lambda: functools.lru_cache(functools.partial(shifted, by=4)),
+    ]
+    rows = ["ab", "c"]
+    for number, function in enumerate(functions, start=1):
+        expected = [function()(row) for row in rows]
+        assert made(rows, folder, function()) == expected == made(rows, folder, function())
+        assert len(list(folder.iterdir())) == number
+
+
+def test_a_function_of_which_nothing_is_known_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        made([{"a": [1]}], folder, operator.itemgetter("a"))
+    assert str(raised.value) == (
+        "cached(): the function, of type itemgetter, can't be told from another one: put it into a"
+        " def, and name in key what it depends on"
+    )
+    assert not folder.exists()
+
+
+@dataclasses.dataclass
+class Row:
+    text: str
+
+
+def test_rows_count_by_all_they_hold(folder: Path) -> None:
+    def encode(row: Any) -> list[int]:
+        return list(row["a"][0].encode())
+
+    for text in "xyx":
+        row = {"a": np.array([text, None], dtype=object)}
+        assert made([row], folder, encode) == [[ord(text)]]
+    assert len(list(folder.iterdir())) == 2
+    with pytest.raises(UsageError) as raised:
+        made([{"a": "x"}, {"a": [Row("x")]}], folder, encode)
+    assert str(raised.value) == (
+        "cached(): row 1 has something of type Row, of which can't be told whether it is the same"
+        " as before: have rows of numbers, texts, bytes, arrays, and dicts and lists of them"
+    )
 
 
 def test_rows_of_files_count_by_their_content(tmp_path: Path, folder: Path) -> None:
