@@ -26,6 +26,8 @@ FOLDER, CALLS, FILES = "kept", "calls", "files"
 """In the output folder; in the first what scripts have asked for themselves; in both the blobs."""
 OUTPUTS, WORK = "ELASTICD_OUTPUT_DIR", "ELASTICD_WORK_DIR"
 """What a plain job's script is told of its folders."""
+HOSTS = ".elasticd-hosts.json"
+"""In the script's working folder: MLX's host file, which is each world's own."""
 _INDICES = 2
 """So many moments are kept: a copy may have come only half of the way to the newest."""
 _PIECE = 1 << 20
@@ -86,6 +88,8 @@ class KeptFiles:
 
     def signature(self, name: str) -> Signature | None:
         """None: it is gone, or no file of this folder's own."""
+        if name == HOSTS:
+            return None
         path = self.work / name
         above = [self.work / each for each in PurePosixPath(name).parents]
         if path.is_symlink() or any(each.is_symlink() for each in above[:-1]) or not path.is_file():
@@ -202,7 +206,8 @@ def put_back(moments: Iterable[tuple[KeptFiles, Moment]]) -> list[str]:
     found: dict[str, tuple[KeptFiles, KeptFile]] = {}
     for store, moment in moments:
         for name, kept in moment.files.items():
-            if name not in found or found[name][1].mtime_ns < kept.mtime_ns:
+            newer = name not in found or found[name][1].mtime_ns < kept.mtime_ns
+            if newer and name != HOSTS:  # earlier versions have kept that, too
                 found[name] = store, kept
     for name, (store, kept) in found.items():
         store.put_back(name, kept)

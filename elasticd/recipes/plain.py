@@ -199,6 +199,7 @@ class _Company:
         self._drop()
         world = self._world
         assert world is not None
+        self._keep(world.rank)
         hosts = [f"{at}:{port}" for at, port in zip(world.addresses, order.ports, strict=True)]
         variables = {
             **os.environ,
@@ -211,7 +212,6 @@ class _Company:
         python = job.python or sys.executable
         args = [string.Template(word).safe_substitute(variables) for word in job.args]
         command = [python, str(self._folder / job.entrypoint), *args]
-        self._keep(world.rank)
         begins = f"begins anew, time {order.restarts}" if order.restarts else "begins"
         said(f"the script {begins}, as rank {world.rank} of {world.size}")
         self._seat.driver.note({"restarts": order.restarts})

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from elasticd.ipc.child import CHILD_VARIABLE
+from elasticd.recipes.kept import HOSTS
 
 STOPPED_SECONDS = 2.0
 """A process that is stopped (SIGSTOP) for so long hangs."""
@@ -32,8 +33,6 @@ then."""
 _writing = threading.Lock()
 _unfinished = False
 """The last that was printed here by a script had no newline behind it."""
-HOSTS = ".elasticd-hosts.json"
-"""In the script's working folder: MLX's host file."""
 
 
 @dataclass(frozen=True)

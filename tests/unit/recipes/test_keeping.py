@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.recipes.keeping import Keeper, Keeping
-from elasticd.recipes.kept import FILES, FOLDER
+from elasticd.recipes.kept import FILES, FOLDER, HOSTS
+from elasticd.recipes.script import Ring
 
 
 class Node:
@@ -163,3 +164,24 @@ def test_a_disk_that_refuses_is_told_of_once(tmp_path: Path) -> None:
         pass
     keeping.close()
     assert len(said) == 1 and "plain.keep" in said[0]
+
+
+def test_the_ring_that_a_world_has_is_not_kept(tmp_path: Path) -> None:
+    """Patterns match names that begin with a dot, too. What an earlier version has kept of it isn't
+    put back."""
+    first = Node(tmp_path / "a")
+    keeper = Keeper(first.work, first.output, ("*.json", "**/*.json"), 3)
+    first.writes("notes.json", "mine", at=5_000)
+    Ring(0, ("10.0.0.1:5", "10.0.0.2:6")).variables(first.work)
+    assert keeper.look(ended=True) is True
+    second = copied(first, tmp_path / "b")
+    assert keeper_of(second).restore() == ["notes.json"] and second.has() == {"notes.json": "mine"}
+    (index,) = (second.output / FOLDER).glob("*.json")
+    told = json.loads(index.read_text())
+    told["files"][HOSTS] = told["files"]["notes.json"]
+    index.write_text(json.dumps(told))
+    assert keeper_of(second).restore() == ["notes.json"] and second.has() == {"notes.json": "mine"}
+
+
+def keeper_of(node: Node) -> Keeper:
+    return Keeper(node.work, node.output, ("**/*.json",), 3)

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from elasticd.ipc.child import CHILD_VARIABLE
-from elasticd.recipes.script import HOSTS, Ring, Script, said
+from elasticd.recipes.kept import HOSTS
+from elasticd.recipes.script import Ring, Script, said
 
 DEADLINE_SECONDS = 30.0
 Start = Callable[..., Script]
