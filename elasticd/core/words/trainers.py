@@ -306,7 +306,7 @@ class TrainerLostScript:
 
 @dataclass(frozen=True, slots=True)
 class TrainerNotFinite:
-    """The reduced loss is NaN or infinite."""
+    """The reduced loss is NaN or infinite, or a reduced gradient is."""
 
     kind: ClassVar = "not_finite"
     generation: Tag

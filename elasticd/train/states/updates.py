@@ -37,6 +37,8 @@ class Reduced:
     metrics: Mapping[str, float]
     state: Mapping[str, mx.array]
     gradients: Any
+    not_finite: str = ""
+    """The path of a gradient that isn't."""
 
 
 @dataclass(frozen=True)

@@ -185,11 +185,10 @@ class StreamSource:
 
     def load_state(self, saved: dict[str, Any]) -> None:
         """Go to where :meth:`state` was taken."""
-        iterator = self._made()
-        iterator.load_state(saved["state"])
-        self._iterator, self._position = iterator, saved["position"]
         self._kept, self._names = {}, {}
         self._ends = list(saved.get("ends", []))
+        self._iterator, self._position = self._of_epoch(), saved["position"]
+        self._iterator.load_state(saved["state"])
         self._fresh = False
 
     def prove_fresh(self) -> None:
@@ -220,10 +219,14 @@ class StreamSource:
     def _begin(self) -> None:
         """A fresh iterator, which gives what the stream has at the present position."""
         randomness.seed_sample(self._seed, self._position)
+        self._iterator, self._fresh = self._of_epoch(), True
+
+    def _of_epoch(self) -> Any:
+        """A fresh iterator, which is told how often the stream has ended."""
         iterator = self._made()
         if hasattr(iterator, "set_epoch"):
             iterator.set_epoch(len(self._ends))
-        self._iterator, self._fresh = iterator, True
+        return iterator
 
     def _made(self) -> Any:
         made = self._factory()

@@ -242,10 +242,12 @@ class Layout:
             if count:
                 gradients[path] = _restore(leaf, piece, divisor)
         state = {path: array for path, array in state.items() if changes[path]}
-        mx.eval(state, gradients)
+        sums = [array.sum() for array in gradients.values()]
+        mx.eval(state, gradients, sums)
         loss, *shown = header
         metrics = dict(zip(self.metrics, shown, strict=True))
-        return Reduced(loss, weight, metrics, state, self.tree_of(gradients))
+        wrong = _not_finite(gradients, sums)
+        return Reduced(loss, weight, metrics, state, self.tree_of(gradients), wrong)
 
     def header(self, total: Vector) -> tuple[list[float], float]:
         """The means of the loss and of the metrics over a step, and the weight of them all.
@@ -351,6 +353,15 @@ def _half_bytes(array: mx.array) -> mx.array:
 def _restore(leaf: Leaf, piece: mx.array, divisor: mx.array) -> mx.array:
     mean = (piece / divisor).reshape(leaf.shape)
     return mean if leaf.dtype == mx.float32 else mean.astype(leaf.dtype)
+
+
+def _not_finite(gradients: Mapping[str, mx.array], sums: Sequence[mx.array]) -> str:
+    """The path of the first that isn't, or nothing. A finite sum has finite terms only; another one
+    may have grown too large, so its terms are looked at."""
+    for (path, array), total in zip(gradients.items(), sums, strict=True):
+        if not math.isfinite(float(total)) and not mx.isfinite(array).all().item():
+            return path
+    return ""
 
 
 def _agreed(leaf: Leaf, digits: mx.array, squares: mx.array, grains: int) -> mx.array:

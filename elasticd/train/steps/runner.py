@@ -211,12 +211,11 @@ class StepRunner:
         self._grains.proving.await_grain(world, self.step)
         told = self.by_rank.hear(world, self.step)
         total = self._summing.total(world, layout, self.step)
-        (loss, *_), weight = layout.header(total)
-        self._skips = skips(self.seat, self.step, loss, weight)
-        self.seat.begin_update()
-        self._standing.ranks.believe(told)
         with streams.HERE.at(on_cpu=world.on_cpu):
             reduced = layout.mean(total, self._grains.count)
+        self._skips = skips(self.seat, self.step, reduced)
+        self.seat.begin_update()
+        self._standing.ranks.believe(told)
         self._grains.spend()
         randomness.seed_reduced(self.seed, self.step)
         return reduced

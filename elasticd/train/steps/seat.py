@@ -120,8 +120,8 @@ class Seat(Protocol):
         """Whether others' updates can be applied here."""
 
     def end_update(self, point: Point, loss: float | None, update: Update | None) -> None:
-        """A step was applied, by ``update`` if that can be given to others; no loss: it was not
-        finite."""
+        """A step was applied, by ``update`` if that can be given to others; no loss: it was
+        skipped."""
 
     def end_load(self, point: Point, *, complete: bool) -> None:
         """A state from elsewhere is in place; not ``complete``: it is from before what the script
@@ -182,8 +182,8 @@ class Seat(Protocol):
         if nobody can help."""
 
     def not_finite(self, step: int, loss: str, policy: NanCure) -> None:
-        """The reduced loss of ``step`` isn't finite, but ``loss`` in words; ``policy`` is ``skip``,
-        or ``restore``, which leaves the world and raises GenerationLost."""
+        """The reduced loss of ``step`` isn't finite, or its gradient, as ``loss`` says in words;
+        ``policy`` is ``skip``, or ``restore``, which leaves the world and raises GenerationLost."""
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         """Have the digest of a committed state compared with the other members', in the

@@ -89,6 +89,23 @@ def test_what_has_no_weight_counts_as_nothing_whatever_its_values() -> None:
     assert nothing.gradients["a"].tolist() == [0.0, 0.0]
 
 
+def test_a_gradient_that_is_not_finite_is_named() -> None:
+    """As it is handed back: float16 ends at 65504. A sum of many that are finite is none."""
+    kind = Layout.of(
+        {"a": mx.zeros((4,)), "b": mx.zeros((4,))}, {"b": mx.zeros((4,), mx.float16)}, {}
+    )
+    fine = mx.full((4,), 3e38)
+    for a, b, wrong in [
+        (fine, mx.full((4,), 6e4), ""),
+        (fine, mx.full((4,), 7e4), "b"),
+        (mx.array([1.0, math.nan, 0.0, 0.0]), mx.zeros((4,)), "a"),
+        (mx.array([math.inf, -math.inf, 0.0, 0.0]), mx.zeros((4,)), "a"),
+    ]:
+        gradients = kind.given({"a": a, "b": b})
+        reduced = kind.mean(kind.pack(given(1.0, 1), {}, {}, gradients), grains=1)
+        assert reduced.not_finite == wrong
+
+
 def test_other_metrics_are_named() -> None:
     kind = Layout.of(GRADIENTS, PARAMETERS, STATE, ["share"])
     with pytest.raises(UsageError, match="other metrics than before: hits, share"):

@@ -206,6 +206,49 @@ def test_a_step_without_any_weight_is_skipped() -> None:
     assert values(run(script, "a")) == [{"nan": [True] * 4, "same": True}]
 
 
+def rooted_script(seat: Any) -> Any:
+    """In step 2 the root of 0 is in the loss of one grain of samples that weigh something: it is
+    finite, and its gradient is not. In step 3 it is in that of one without weight."""
+    mx.random.seed(3)
+    model = nn.Linear(4, 3)
+
+    def loss(model: Any, batch: Any, step: int) -> Any:
+        special = (batch["y"] == 2).any()
+        far = mx.where(mx.array(step in (2, 3)) & special, 0.0, 1.0)
+        root = mx.sqrt(mx.square(model.weight * far).sum())
+        return elasticd.Weighted(
+            mx.square(model(batch["x"])).mean() + root, mx.where((step == 3) & special, 0.0, 1.0)
+        )
+
+    run = elasticd.Run(
+        model=model, optimizer=optim.SGD(0.1), loss=loss, data=models.samples(), clip_norm=1.0
+    )
+    shown = {step.number: (step.loss, model.weight.tolist()) for step in run}
+    return {"shown": shown, "digest": run.digest()}
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_alike_though_the_loss_is_finite() -> None:
+    changes: Any = {"recovery__on_nan": "skip", "batch__micro": 1}
+    (alone,) = values(run(rooted_script, "a", **changes))
+    losses, weights = zip(*alone["shown"].values(), strict=True)
+    assert all(map(math.isfinite, losses))
+    assert weights[0] == weights[1] != weights[2], "of step 2 there is no update"
+    assert all(math.isfinite(value) for row in weights[3] for value in row)
+    for report in values(run(rooted_script, "abc", **changes)):
+        assert report == alone
+    for behind in (2, 3):
+        cohort = Cohort(spec(**changes), rooted_script, random.Random(behind))
+        cohort.dies_behind = {"a": behind}
+        cohort.respawn = True
+        results = cohort.run(list("abc"))
+        assert {results[name].value["digest"] for name in ("b", "c", "a'")} == {alone["digest"]}
+
+
+def test_a_gradient_that_is_not_finite_stops_the_job() -> None:
+    error = run(rooted_script, "a", batch__micro=1)["a"].error
+    assert "and the gradient of weight is not finite (recovery.on_nan" in str(error)
+
+
 def test_a_loss_that_needs_what_comes_below_run_is_not_rehearsed() -> None:
     """A successor has no more of the script behind it than the lines above Run(…)."""
     (alone,) = values(run(late_global_script(), "a"))
