@@ -296,9 +296,9 @@ class Counted:
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand])
-def test_who_draws_above_prefetch_or_shuffle_is_told(draw: Callable[[], Any]) -> None:
-    drawing = SampleStream(lambda: Counted(9)).map(lambda n: (n, draw()))
-    for stream in (drawing.prefetch(), drawing.shuffle(4)):
+def test_who_draws_above_what_reads_ahead_is_told(draw: Callable[[], Any]) -> None:
+    drawing = SampleStream(lambda: Counted(9)).map(lambda n: np.array([n, draw()]))
+    for stream in (drawing.prefetch(), drawing.shuffle(4), drawing.windows(3)):
         with pytest.raises(UsageError, match="random numbers"):
             next(stream())
     assert len(list(drawing)) == 9

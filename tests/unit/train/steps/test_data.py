@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -88,6 +89,29 @@ def test_a_stream_with_state_is_continued_elsewhere() -> None:
     other.load_state(one.state(2))
     assert other.state(2) == one.state(2)
     assert other.samples(3, 1) == expected(7, 3, 1)
+
+
+class Epochs(Counter):
+    """Each epoch has an order of its own, which its state doesn't say."""
+
+    def __init__(self) -> None:
+        super().__init__(7)
+        self._epoch = 0
+
+    def __next__(self) -> int:
+        return 10 * self._epoch + super().__next__()
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_a_stream_of_epochs_is_continued_in_its_epoch(step: int) -> None:
+    one, other = (StreamSource(Epochs, BATCHES, 0) for _ in range(2))
+    one.samples(step, 1)
+    other.load_state(json.loads(json.dumps(one.state(step))))
+    for later in (step + 1, step + 2):
+        assert other.samples(later, 1) == one.samples(later, 1)
 
 
 @pytest.mark.parametrize("indexed", [True, False])
