@@ -61,14 +61,15 @@ class KeepHours:
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """The one with the lowest metric, or the highest; of equals the newest."""
+    """The one with the lowest metric, or the highest. Of equals the oldest: a metric that is
+    measured now and then stands in later checkpoints, too, whose states it isn't of."""
 
     highest: bool = False
 
     def keeps(self, history: Sequence[Manifest]) -> Iterable[Manifest]:
         known = [m for m in history if m.metric is not None and math.isfinite(m.metric)]
         sign = 1.0 if self.highest else -1.0
-        return [max(known, key=lambda m: (sign * (m.metric or 0.0), m.step))] if known else []
+        return [max(known, key=lambda m: sign * (m.metric or 0.0))] if known else []
 
 
 def policies_of(spec: CheckpointSettings | None, given: Mapping[str, float]) -> list[Policy]:

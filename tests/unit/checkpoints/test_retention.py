@@ -136,9 +136,21 @@ def test_the_best_is_kept_by_its_figure() -> None:
         replace(A[0], step=step, metric=metric)
         for step, metric in ((1, 0.5), (2, 0.2), (3, None), (4, float("nan")), (5, 0.2), (6, 0.9))
     ]
-    assert [m.step for m in KeepBest().keeps(history)] == [5]
+    assert [m.step for m in KeepBest().keeps(history)] == [2]
     assert [m.step for m in KeepBest(highest=True).keeps(history)] == [6]
     assert list(KeepBest().keeps(history[2:4])) == []
+
+
+def test_the_best_is_the_state_that_was_measured() -> None:
+    """At steps 200, 400 and so on; the checkpoints between have the last figure."""
+    measured = {200: 0.2, 400: 0.3, 600: 0.25}
+    kept: list[Manifest] = []
+    for step in range(50, 801, 50):
+        metric = measured.get(step // 200 * 200)
+        kept.append(replace(A[0], step=step, stamp=Stamp(f"{step:x}"), metric=metric))
+        gone = prunable(kept, [KeepLast(2), KeepBest()])
+        kept = [m for m in kept if m not in gone]
+    assert [m.step for m in kept] == [200, 750, 800]
 
 
 def test_one_of_each_so_many_hours() -> None:
