@@ -321,8 +321,17 @@ class Run:
 
         Raises:
             UsageError: the body of the loop didn't apply its step, or there are two loops. One
-                behind the last step is empty.
+                behind the last step is empty. Or ``Run`` was given what is for the other loop.
         """
+        for given, name, cure in (
+            (self._clip_norm is not None, "clip_norm=", "step.grads, _ = optim.clip_grad_norm(…)"),
+            (isinstance(self._loss_and_grad, CompiledLoss), "compile=True", "mx.compile"),
+        ):
+            if given:
+                raise UsageError(
+                    f"run.steps() leaves gradients to the loop's body, so Run(…, {name}) has no"
+                    f" effect there: leave it away, and use {cure} in the body"
+                )
         return self._steps(None)
 
     def _steps(self, clip_norm: float | None) -> Iterator[Step]:

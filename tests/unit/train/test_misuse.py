@@ -272,6 +272,25 @@ def test_a_wrong_run_is_told(arguments: dict[str, Any], says: str) -> None:
     assert isinstance(error, UsageError) and says in str(error)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "cure"),
+    [
+        ({"clip_norm": 1.0}, "Run(…, clip_norm=) has no effect there: leave it away, and use"
+         " step.grads, _ = optim.clip_grad_norm(…) in the body"),
+        ({"compile": True}, "Run(…, compile=True) has no effect there: leave it away, and use"
+         " mx.compile in the body"),
+    ],
+)  # fmt: skip
+def test_what_is_for_the_other_loop_is_told(arguments: dict[str, Any], cure: str) -> None:
+    def script(seat: Any) -> None:
+        elasticd.Run(
+            model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=DATA, **arguments
+        ).steps()
+
+    error = outcome(script)
+    assert isinstance(error, UsageError) and str(error).endswith(cure)
+
+
 def test_a_model_that_is_all_frozen_is_told() -> None:
     def script(seat: Any) -> None:
         model = Model()
