@@ -184,7 +184,8 @@ class Training:
 
     def _read(self, name: str) -> Rows | None:
         path = Path(self._config.data) / f"{name}.jsonl"
-        needed = name == "train" or (name == "test" and self._config.test)
+        tested = self._config.test and self._config.test_batches != 0
+        needed = name == "train" or (name == "test" and tested)
         if (name == "test" or not path.exists()) and not needed:
             return None
         return self._lesson.read(path)

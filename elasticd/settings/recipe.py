@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from elasticd.settings import yaml_file
 from elasticd.settings.hfdataset import HUB as HUB
@@ -412,8 +412,7 @@ def _move(document: Document, data: dict[str, Any]) -> None:
             value = int(str(usual)) if value is None else value
             value = value * parts if key == "batch_size" else value // parts
             if not value:
-                message = f"must be at least {_ACCUMULATION} ({parts}), not {said[key]}"
-                raise document.error((*CONFIG, key), message)
+                _refuse_parts(document, key, said.get(key), usual, parts)
         _put(document, key, path, value, usual)
     if parts > 1:
         for key in _COUNTED:
@@ -421,6 +420,17 @@ def _move(document: Document, data: dict[str, Any]) -> None:
             count = data.get(key, usual)
             data[key] = -(-count // parts) if type(count) is int else count
     _put(document, "", ("batch", "micro"), None, 1)
+
+
+def _refuse_parts(
+    document: Document, key: str, said: int | None, usual: object, parts: int
+) -> NoReturn:
+    """There are more parts of a step than iterations."""
+    if said is not None:
+        message = f"must be at least {_ACCUMULATION} ({parts}), not {said}"
+        raise document.error((*CONFIG, key), message)
+    message = f"must be at most {key}, which is {usual} unless it is said, not {parts}"
+    raise document.error((*CONFIG, _ACCUMULATION), message)
 
 
 def _put(document: Document, key: str, path: KeyPath, value: int | None, usual: object) -> None:

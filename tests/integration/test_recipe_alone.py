@@ -44,7 +44,8 @@ def adapters(folder: Path) -> bytes:
 def test_how_often_it_validates_changes_no_bit(tmp_path: Path) -> None:
     often = run(tmp_path / "often", test=True)
     assert "step 4: validation loss" in often and "test loss" in often
-    assert "validation loss" not in run(tmp_path / "never", val_batches=0)
+    never = run(tmp_path / "never", val_batches=0, test=True, test_batches=0)
+    assert "validation loss" not in never and "test loss" not in never
     text = (tmp_path / "often" / "output" / "losses.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 13))

@@ -161,6 +161,18 @@ def test_accumulated_parts_are_one_step(folder: Path) -> None:
     assert JobSpec.from_dict(spec.to_dict()) == spec
 
 
+def test_more_parts_than_iterations_are_refused(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    more = "grad_accumulation_steps: 2000\n"
+    assert refusal(LORA + more) == (
+        "lora.yaml:5: recipe.config.iters: must be at least grad_accumulation_steps (2000), not 20"
+    )
+    assert refusal(LORA.replace("iters: 20\n", "") + more) == (
+        "lora.yaml:11: recipe.config.grad_accumulation_steps: must be at most iters, which is 1000"
+        " unless it is said, not 2000"
+    )
+
+
 def test_data_sets_with_their_splits_and_columns(folder: Path) -> None:
     """The job's folder needs no data then; a folder that is there is sent."""
     pytest.importorskip("yaml")
