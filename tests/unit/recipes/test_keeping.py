@@ -178,6 +178,7 @@ def test_the_ring_that_a_world_has_is_not_kept(tmp_path: Path) -> None:
     assert keeper_of(second).restore() == ["notes.json"] and second.has() == {"notes.json": "mine"}
     (index,) = (second.output / FOLDER).glob("*.json")
     told = json.loads(index.read_text())
+    assert told["files"].keys() == {"notes.json"}
     told["files"][HOSTS] = told["files"]["notes.json"]
     index.write_text(json.dumps(told))
     assert keeper_of(second).restore() == ["notes.json"] and second.has() == {"notes.json": "mine"}
