@@ -332,9 +332,10 @@ class Run:
                     f"run.steps() leaves gradients to the loop's body, so Run(…, {name}) has no"
                     f" effect there: leave it away, and use {cure} in the body"
                 )
-        return self._steps(None)
+        return self._steps(None, as_they_are=False)
 
-    def _steps(self, clip_norm: float | None) -> Iterator[Step]:
+    def _steps(self, clip_norm: float | None, *, as_they_are: bool) -> Iterator[Step]:
+        """``as_they_are``: nobody looks at the gradients before they are applied."""
         if self._over:
             name_own([_NO_STEPS_LEFT], aloud=self.rank == 0)
             return
@@ -354,7 +355,9 @@ class Run:
                     self._over = True
                     return
                 continue
-            step = Step(runner, self._source, self._collate, self._optimizer, clip_norm)
+            step = Step(
+                runner, self._source, self._collate, self._optimizer, clip_norm, as_they_are
+            )
             try:
                 yield step
             except GeneratorExit:
@@ -413,7 +416,7 @@ class Run:
             raise UsageError(
                 "`for step in run` needs Run(…, loss=, optimizer=); or use run.steps()"
             )
-        for step in self._steps(self._clip_norm):
+        for step in self._steps(self._clip_norm, as_they_are=True):
             self._compute(step, step.micro_batches())
             step.apply()
             if not step.late:

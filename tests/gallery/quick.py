@@ -35,9 +35,9 @@ class Watched(Run):
     noted: ClassVar[dict[int, str]] = {}
     """By thread, since each rank is one."""
 
-    def _steps(self, clip_norm: float | None) -> Iterator[Any]:
+    def _steps(self, clip_norm: float | None, *, as_they_are: bool) -> Iterator[Any]:
         with contextlib.suppress(GeneratorExit):  # the script may leave its loop
-            yield from super()._steps(clip_norm)
+            yield from super()._steps(clip_norm, as_they_are=as_they_are)
         self.noted[threading.get_ident()] = self.digest()
 
 

@@ -214,9 +214,10 @@ class Layout:
             start += length
         return pieces
 
-    def mean(self, total: Vector, grains: int) -> Reduced:
+    def mean(self, total: Vector, grains: int, *, finite: bool = False) -> Reduced:
         """Divide the sum over all ``grains`` of a step by its weight. Where no sample had any the
-        loss and the metrics are not a number, and the rest is 0.
+        loss and the metrics are not a number, and the rest is 0. ``finite``: a gradient that isn't
+        is named.
 
         Raises:
             UsageError: a gradient was there in some grains only, or grains have changed what has
@@ -242,11 +243,11 @@ class Layout:
             if count:
                 gradients[path] = _restore(leaf, piece, divisor)
         state = {path: array for path, array in state.items() if changes[path]}
-        sums = [array.sum() for array in gradients.values()]
+        sums = [array.sum() for array in gradients.values()] if finite else []
         mx.eval(state, gradients, sums)
         loss, *shown = header
         metrics = dict(zip(self.metrics, shown, strict=True))
-        wrong = _not_finite(gradients, sums)
+        wrong = _not_finite(gradients, sums) if finite else ""
         return Reduced(loss, weight, metrics, state, self.tree_of(gradients), wrong)
 
     def header(self, total: Vector) -> tuple[list[float], float]:

@@ -194,8 +194,9 @@ class StepRunner:
 
     # Reduction and update.
 
-    def reduce(self) -> Reduced:
-        """Sum the step over the world; the update has begun when it returns.
+    def reduce(self, *, as_they_are: bool) -> Reduced:
+        """Sum the step over the world; the update has begun when it returns. ``as_they_are``:
+        the gradients are applied as they come, so all of them have to be finite.
 
         Raises:
             GenerationLost: the world has ended; the grains' sums are kept.
@@ -212,7 +213,7 @@ class StepRunner:
         told = self.by_rank.hear(world, self.step)
         total = self._summing.total(world, layout, self.step)
         with streams.HERE.at(on_cpu=world.on_cpu):
-            reduced = layout.mean(total, self._grains.count)
+            reduced = layout.mean(total, self._grains.count, finite=as_they_are)
         self._skips = skips(self.seat, self.step, reduced)
         self.seat.begin_update()
         self._standing.ranks.believe(told)

@@ -28,9 +28,12 @@ class Step:
         collate: Collate,
         optimizer: Any,
         clip_norm: float | None = None,
+        as_they_are: bool = False,
     ) -> None:
+        """``as_they_are``: the gradients are applied as they come."""
         self._runner, self._source, self._collate = runner, source, collate
         self._optimizer, self._clip_norm = optimizer, clip_norm
+        self._as_they_are = as_they_are
         self._number = runner.step
         self._grain: int | None = None
         self._samples = 0
@@ -131,7 +134,7 @@ class Step:
                         raise UsageError(
                             "a batch of step.micro_batches() was not given to step.accumulate()"
                         )
-                return self._take(self._runner.reduce())
+                return self._take(self._runner.reduce(as_they_are=self._as_they_are))
             except GenerationLost:
                 match self._runner.rejoin():
                     case "over":

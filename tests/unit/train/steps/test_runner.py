@@ -249,6 +249,33 @@ def test_a_gradient_that_is_not_finite_stops_the_job() -> None:
     assert "and the gradient of weight is not finite (recovery.on_nan" in str(error)
 
 
+def test_in_a_loop_of_its_own_the_script_looks_at_gradients_itself() -> None:
+    """As one does that scales its loss, whose gradients overflow now and then."""
+
+    def script(seat: Any) -> Any:
+        mx.random.seed(3)
+        model = nn.Linear(4, 3)
+
+        def loss(model: Any, batch: Any, far: float) -> Any:
+            return mx.sqrt(mx.square(model(batch["x"]) * far).sum())
+
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), data=models.samples())
+        finite: list[Any] = []
+        for step in run.steps():
+            for batch in step.micro_batches():
+                far = float(step.number != 2)
+                step.accumulate(*nn.value_and_grad(model, loss)(model, batch, far))
+            finite.append(mx.isfinite(step.grads["weight"]).all().item())
+            if finite[-1]:
+                step.apply()
+            else:
+                step.skip()
+        return finite
+
+    finite: Any = values(run(script, "a"))[0]
+    assert [*finite] == [True, False, True, True]
+
+
 def test_a_loss_that_needs_what_comes_below_run_is_not_rehearsed() -> None:
     """A successor has no more of the script behind it than the lines above Run(…)."""
     (alone,) = values(run(late_global_script(), "a"))
