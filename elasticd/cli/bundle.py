@@ -27,10 +27,10 @@ from elasticd.cli.screen import json_line
 from elasticd.cli.unprinted import without_printed
 from elasticd.errors import OperationError, UsageError
 from elasticd.namedfile import refuse_stdout
+from elasticd.settings.places import PAPERS
 from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
 from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
 from elasticd.shell.control.webtoken import TOKEN_FILE
-from elasticd.shell.storage.papers import FOLDER_NAME as PAPERS
 
 MOST_LOG_BYTES = 1 << 20
 """Of the end of each log."""

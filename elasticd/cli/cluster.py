@@ -30,6 +30,7 @@ from elasticd.errors import NoDaemonError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.localhomes import begun_anew, is_local
+from elasticd.settings.places import FILE_NAME
 from elasticd.shell.network import ownaddresses
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.trust import tokens
@@ -174,7 +175,7 @@ def _init_again(options: Common, home: Path, settings: NodeConfig, node: NodeId)
 
 
 def _listen_of_first(home: Path, settings: NodeConfig, given: str | None) -> str:
-    written = "listen" in settingsfile.keys_there(home)
+    written = "listen" in settingsfile.keys_in(home / FILE_NAME)
     if given is None and written and not papers.is_member(home):
         given = settings.listen
     if given is None:

@@ -220,10 +220,10 @@ def _ask(key: str, old: Value) -> object | None:
 def _check_name(home: Path, changes: Changes) -> None:
     if "node_id" not in changes or not papers.is_member(home):
         return
-    node = changes["node_id"] or config.default_node_id()
     with clusterhome.damage_told():
         member = papers.read(home)
-    if member.node != node:
+    node = changes["node_id"]
+    if node is not None and member.node != node:  # without the key the certificate's name holds
         raise UsageError(
             f"node_id: this node is {member.node!r} in its cluster, as its certificate says; with"
             f" another name it has to join anew ({clusterhome.leaving(home)})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from elasticd.cli.screen import print_json, say, warn
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError
-from elasticd.settings import config, hostfile
+from elasticd.settings import config, hostfile, ownname
 from elasticd.settings.config import split_address
 from elasticd.settings.hostfile import HostList
 from elasticd.shell.network import interfaces
@@ -112,8 +111,7 @@ def _here(options: Common, folder: Path, member: MemberPapers, *, asked: bool) -
         NoDaemonError: it doesn't.
     """
     settings = config.load(folder)
-    name = socket.gethostname()
-    names = {name, name.partition(".")[0], *map(_host_of, settings.addresses)}
+    names = {*ownname.machine_names(), *map(_host_of, settings.addresses)}
     names.update(*interfaces.addresses().values())
     alive: dict[str, str] = {}
     try:

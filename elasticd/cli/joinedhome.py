@@ -13,6 +13,7 @@ from elasticd.cli.daemons import find_daemon
 from elasticd.cli.screen import warn
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.config import NodeConfig
+from elasticd.settings.places import FILE_NAME
 from elasticd.settings.rules import Value
 from elasticd.shell.network import mdns, ownaddresses
 from elasticd.shell.storage import papers, settingsfile
@@ -69,7 +70,7 @@ def _join(
 
     if listen is not None:
         clusterhome.checked_listen(listen, bare=True)
-    written = "listen" in settingsfile.keys_there(home)
+    written = "listen" in settingsfile.keys_in(home / FILE_NAME)
     running = find_daemon(home) is not None
     clusterhome.make(home)
     key = joining.key_of(home, again=again)

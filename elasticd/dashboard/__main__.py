@@ -25,6 +25,7 @@ from elasticd.dashboard.live import Live
 from elasticd.dashboard.scraping import Scraping
 from elasticd.dashboard.server import application
 from elasticd.dashboard.watching import Watches
+from elasticd.settings.ownname import machine_names
 from elasticd.shell.control.webtoken import token_of
 from elasticd.shell.storage import papers
 from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
@@ -64,9 +65,7 @@ def _end_with_the_daemon() -> None:
 def _names(given: Sequence[str], tls: bool) -> frozenset[str]:
     if not tls:
         return LOOPBACK_NAMES
-    short = socket.gethostname().lower()
-    own = {short, short.partition(".")[0], f"{short.partition('.')[0]}.local"}
-    return LOOPBACK_NAMES | own | {name.lower() for name in given}
+    return LOOPBACK_NAMES | {name.lower() for name in (*machine_names(), *given)}
 
 
 async def _serve(home: Path, listening: socket.socket, names: frozenset[str], *, tls: bool) -> None:

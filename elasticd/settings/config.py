@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, get_args
 
 from elasticd.settings.keep import KeepRules
 from elasticd.settings.notify import HIDDEN, NotifyRules
+from elasticd.settings.ownname import default_node_id, name_in_cluster
 from elasticd.settings.places import FILE_NAME
 from elasticd.settings.rules import (
     Rule,
@@ -75,12 +75,6 @@ def split_address(address: str) -> tuple[str, int]:
     if not found or not 1 <= int(found[2]) <= 65535:
         raise ValueError(f"{address!r} is not host:port")
     return found[1], int(found[2])
-
-
-def default_node_id() -> str:
-    """The short host name, with everything unusual replaced by ``-``."""
-    short = socket.gethostname().partition(".")[0]
-    return re.sub("[^A-Za-z0-9_-]+", "-", short).strip("-_")[:63] or "node"
 
 
 @dataclass(frozen=True)
@@ -206,15 +200,18 @@ class NodeConfig:
 
 
 def load(home: Path, file: Path | None = None) -> NodeConfig:
-    """Read ``file``, or else HOME/elasticd.toml, which may be missing.
+    """Read ``file``, or else HOME/elasticd.toml, which may be missing. Where it gives the node no
+    name, that of a member is the one in its papers.
 
     Raises:
         ConfigError: the file is wrong (or ``file`` missing); says file, line and key.
     """
     path = file or home / FILE_NAME
-    if file is None and not path.exists():
-        return NodeConfig()
-    return parse(Document.read(path))
+    there = file is not None or path.exists()
+    document = Document.read(path) if there else Document(str(path), {})
+    if "node_id" not in document.data and (name := name_in_cluster(home)) is not None:
+        document.data["node_id"] = name
+    return parse(document)
 
 
 def parse(document: Document) -> NodeConfig:

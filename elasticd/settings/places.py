@@ -13,6 +13,16 @@ DAEMON_FILE = "daemon.json"
 LOCAL_LOCK_NAME = ".local.lock"
 HOME_MARKS = (FILE_NAME, SOCKET_NAME, DAEMON_FILE, LOCAL_LOCK_NAME)
 """A folder that holds one of these is a daemon's home, or a local cluster's."""
+PAPERS, OLD_PAPERS = "cluster", ".cluster.old"
+MEMBER = "member.json"
+"""In the papers: the node's id, among others."""
+
+
+def papers_of(home: Path) -> Path:
+    """Where is what makes a home's node a member: while that is replaced, or where that was cut
+    short, the old ones."""
+    folder, old = home / PAPERS, home / OLD_PAPERS
+    return old if old.is_dir() and not folder.is_dir() else folder
 
 
 def default_home(

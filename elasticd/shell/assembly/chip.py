@@ -9,42 +9,32 @@ from __future__ import annotations
 
 import platform
 import plistlib
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from xml.parsers.expat import ExpatError
+
+from elasticd import systemtools
+from elasticd.systemtools import Ask
 
 BRAND = ("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string")
 GPU = ("/usr/sbin/ioreg", "-a", "-r", "-d", "1", "-c", "AGXAccelerator")
 """-a: as a property list, of a list of dictionaries; nothing where there is no such GPU."""
 _CORES = "gpu-core-count"
-_SECONDS = 2.0
-
-Ask = Callable[[Sequence[str]], bytes]
 
 
-def _printed(command: Sequence[str]) -> bytes:
-    """What a tool prints; nothing if it doesn't work."""
-    try:
-        return subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-
-
-def chip(system: str = sys.platform, ask: Ask = _printed) -> str:
+def chip(system: str = sys.platform, ask: Ask = systemtools.printed) -> str:
     """Of this machine. May block for a moment on a Mac."""
     known = platform.processor() or platform.machine()
     if system != "darwin":
         return known
-    brand = ask(BRAND).decode("utf-8", "replace").strip() or known
+    brand = ask(BRAND) or known
     cores = _gpu_cores(ask(GPU))
     return f"{brand}, {cores} GPU cores" if cores else brand
 
 
-def _gpu_cores(printed: bytes) -> int:
+def _gpu_cores(printed: str) -> int:
     """0: not known."""
     try:
-        found = plistlib.loads(printed)
+        found = plistlib.loads(printed.encode())
         counts = [each.get(_CORES) for each in found]
     except (ValueError, TypeError, AttributeError, ExpatError):
         return 0

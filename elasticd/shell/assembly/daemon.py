@@ -215,7 +215,7 @@ class Daemon:
         log_desk = LogDesk(self._node, self._states, EventReading(self._talk.events), neighbours)
         notices = notices_of(self._settings, self._node, self._talk)
         parts = self._tidying, self._keeper, self._scrubber, self._talk, notices
-        settings = follow(file, self._said, *parts)
+        settings = follow(self._home, file, self._said, *parts)
         return Desk(
             self._home,
             queries,

@@ -37,6 +37,7 @@ from elasticd.types import JobId, NodeId, NodeRole
 
 
 def follow(
+    home: Path,
     file: Path,
     running: NodeConfig,
     tidying: Tidying,
@@ -60,7 +61,7 @@ def follow(
         talk.peers.may_forget(peers.difference(settings.peers))
         peers = frozenset(settings.peers)
 
-    return SettingsWatch(file, running, take, talk.happened, talk.refuses)
+    return SettingsWatch(home, file, running, take, talk.happened, talk.refuses)
 
 
 def losses_of(home: Path, node: Node) -> Losses:

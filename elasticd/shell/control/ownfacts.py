@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticd import __version__
-from elasticd.errors import OperationError
+from elasticd import __version__, systemtools
 from elasticd.preflight.power import FIREWALL, THERMAL, heat_of, settings_of
 from elasticd.preflight.seen import NodeFacts
 from elasticd.shell.children.room import pressure
@@ -21,21 +20,9 @@ from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.speeddesk import FRESH_SECONDS, kept_speed
 from elasticd.shell.network.interfaces import with_masks
 from elasticd.supervision.program import own_program
-from elasticd.supervision.service import run_command
+from elasticd.systemtools import Ask
 
-_TOOL_SECONDS = 5.0
 PMSET = ("/usr/bin/pmset", "-g")
-
-Ask = Callable[[Sequence[str]], str]
-
-
-def _printed(command: Sequence[str]) -> str:
-    """What one of the system's tools prints; nothing if it doesn't work."""
-    try:
-        done = run_command(command, _TOOL_SECONDS)
-    except (OSError, OperationError):
-        return ""
-    return done.text if done.status == 0 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +40,7 @@ class OwnFacts:
     chip: Callable[[], str]
     walled: Callable[[], Sequence[str]]
     system: str = sys.platform
-    ask: Ask = _printed
+    ask: Ask = systemtools.printed
     told: Callable[[], Sequence[str]] = tuple
 
     def begun(self) -> Callable[[], NodeFacts]:

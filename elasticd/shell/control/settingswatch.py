@@ -42,6 +42,7 @@ class SettingsWatch:
 
     def __init__(
         self,
+        home: Path,
         path: Path,
         running: NodeConfig,
         take: Callable[[NodeConfig], None],
@@ -50,7 +51,7 @@ class SettingsWatch:
     ) -> None:
         """``running``: what the file said when the daemon read it. ``take``: what is to hold from
         now on. ``wrong``: why nothing of the file as it is now is taken; empty: it can be."""
-        self._path, self._running = path, running
+        self._home, self._path, self._running = home, path, running
         self._take, self._tell, self._wrong = take, tell, wrong
         self._hint = asyncio.Event()
         self._folder = FolderWatch()
@@ -100,7 +101,7 @@ class SettingsWatch:
             )
             return LOOK_SECONDS
         try:
-            found = await asyncio.to_thread(config.load, self._path.parent, self._path)
+            found = await asyncio.to_thread(config.load, self._home, self._path)
         except ConfigError as error:
             self._refused_whole(f"{error}; what holds stays as it is")
         else:
@@ -129,7 +130,7 @@ class SettingsWatch:
             )
 
     def _restart(self) -> str:
-        home = self._path.parent
+        home = self._home
         return of_home("service restart", home) if is_local(home) else "elasticctl service restart"
 
     def _refused_whole(self, reason: str) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 import psutil
+
+from elasticd import systemtools
+from elasticd.systemtools import Ask
 
 Kind = Literal["thunderbolt", "ethernet", "wifi", "other"]
 
@@ -31,7 +33,7 @@ _NOBODY_THERE = re.compile(
     r"|cilium_.+|kube-.+"
 )
 _LIKE_ETHERNET = ("en", "eth", "bond", "br", "ib")
-_PORTS_SECONDS = 5.0
+_PORTS = ("/usr/sbin/networksetup", "-listallhardwareports")
 
 
 class Hardware(Protocol):
@@ -61,29 +63,17 @@ class LinuxHardware:
         return "ethernet" if name.startswith(_LIKE_ETHERNET) else "other"
 
 
-def _hardware_ports() -> str:
-    """What ``networksetup`` prints; empty if it doesn't work."""
-    words = ("/usr/sbin/networksetup", "-listallhardwareports")
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=_PORTS_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
-
-
 @dataclass(frozen=True, slots=True)
 class MacHardware:
     """As ``networksetup -listallhardwareports`` tells: blocks of lines "Hardware Port: Wi-Fi" and
     "Device: en0"."""
 
-    ports: Callable[[], str] = _hardware_ports
+    ask: Ask = systemtools.printed
 
     def kinds(self, names: Iterable[str]) -> dict[str, Kind]:
         found: dict[str, Kind] = {}
         port = ""
-        for line in self.ports().splitlines():
+        for line in self.ask(_PORTS).splitlines():
             key, _, value = line.partition(":")
             if key.strip() == "Hardware Port":
                 port = value.strip()

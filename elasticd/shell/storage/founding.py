@@ -15,6 +15,7 @@ from pathlib import Path
 
 from elasticd.core.words.joining import Join, Renew
 from elasticd.errors import DamageError, ProtocolError
+from elasticd.settings.places import MEMBER
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import issuing, papers
 from elasticd.shell.storage.durable import write_durable
@@ -178,7 +179,7 @@ def make_anew(home: Path, node: NodeId, now: float) -> MemberPapers:
         ) from None
     member = papers.read_but_certificate(home, founder.certificate)
     if member.node != node:
-        path = folder / papers.MEMBER
+        path = folder / MEMBER
         raise DamageError(f"{path}: is of {member.node!r}, and this node is {node!r}: write that")
     revoked, wanted = papers.read_revoked(home), papers.read_renewal(home).wanted
     return renew_own(home, founder, member, revoked, wanted, now)

@@ -27,6 +27,7 @@ from typing import Any
 from elasticd.errors import DamageError, OperationError, ProtocolError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings.localhomes import begun_anew, is_local
+from elasticd.settings.places import MEMBER, OLD_PAPERS, PAPERS, papers_of
 from elasticd.shell.network.credentials import prove
 from elasticd.shell.storage.durable import sync_folder, write_durable
 from elasticd.trust import renewal, revoked
@@ -36,23 +37,18 @@ from elasticd.trust.revoked import Revoked
 from elasticd.trust.tokens import OpenToken
 from elasticd.types import NodeId
 
-FOLDER_NAME = "cluster"
-_NEW, _OLD = ".cluster.new", ".cluster.old"
-"""Names that the folder has before, and after."""
+_NEW = ".cluster.new"
+"""The folder's name before it is whole."""
 ASIDE = "cluster.damaged-"
 """Begins the name of one that was damaged, and was put aside when the node joined again."""
 AUTHORITY, NODE, KEY = "authority.pem", "node.pem", "node.key"
-MEMBER, REVOKED = "member.json", "revoked.json"
+REVOKED = "revoked.json"
 AUTHORITY_KEY, TOKENS = "authority.key", "tokens.json"
 RENEWAL, NEXT_KEY, NEXT_NODE = "renewal.json", "renewing.key", "renewing.pem"
 _READS = 4
 """More than a renewal has steps: who reads meanwhile may find a certificate and another's key."""
 
-
-def folder_of(home: Path) -> Path:
-    """Where the papers are: while they are replaced, or where that was cut short, the old ones."""
-    folder, old = home / FOLDER_NAME, home / _OLD
-    return old if old.is_dir() and not folder.is_dir() else folder
+folder_of = papers_of
 
 
 def is_member(home: Path) -> bool:
@@ -221,7 +217,7 @@ def write(home: Path, member: MemberPapers, authority_key: bytes | None = None) 
 def _replacing(home: Path) -> Iterator[Path]:
     """A folder to be filled, which then takes the place of the one that there is. At no moment
     :func:`folder_of` finds neither."""
-    folder, beside, old = home / FOLDER_NAME, home / _NEW, home / _OLD
+    folder, beside, old = home / PAPERS, home / _NEW, home / OLD_PAPERS
     if folder_of(home) == old:
         old.rename(folder)
     for left in (beside, old):
@@ -250,7 +246,7 @@ def forget(home: Path) -> None:
     Raises:
         OSError: a file can't be removed.
     """
-    for name in (_OLD, _NEW, FOLDER_NAME):
+    for name in (OLD_PAPERS, _NEW, PAPERS):
         if (home / name).exists():
             shutil.rmtree(home / name)
 

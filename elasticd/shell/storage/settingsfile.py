@@ -19,13 +19,12 @@ from elasticd.shell.storage.durable import write_durable
 _NEW_MODE = 0o600
 
 
-def keys_there(home: Path) -> frozenset[str]:
-    """The keys that the user has set.
+def keys_in(path: Path) -> frozenset[str]:
+    """The keys that the user has set in an elasticd.toml, which may be missing.
 
     Raises:
         ConfigError: the file is wrong.
     """
-    path = home / FILE_NAME
     return frozenset(Document.read(path).data) if path.exists() else frozenset()
 
 

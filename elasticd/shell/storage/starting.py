@@ -13,6 +13,7 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.ownname import default_node_id
 from elasticd.settings.places import FILE_NAME
 from elasticd.shell.storage import issuing, papers, settingsfile
 from elasticd.shell.storage.homefolders import misplaced
@@ -62,7 +63,9 @@ def hindrances(home: Path, file: Path | None = None, me: int | None = None) -> I
         yield Hindrance(path, str(error), "Mend what is named there", error)
         settings = None
     try:
-        belonging(home, settings)
+        own = belonging(home, settings)
+        if own is not None and settings is not None:
+            _refuse_emptied(home, path, own)
     except ElasticdError as error:
         cause, _, cure = str(error).partition("; ")
         place = path if isinstance(error, UsageError) else papers.folder_of(home)
@@ -99,6 +102,22 @@ def belonging(home: Path, settings: NodeConfig | None) -> Belonging | None:
     return Belonging(member, revoked, renewal, issuing.read(home))
 
 
+def _refuse_emptied(home: Path, path: Path, own: Belonging) -> None:
+    """A node that others know has its name there, or at least where it listens. One that was
+    started alone, and has met nobody, may have neither.
+
+    Raises:
+        UsageError: it has none of both, and its name isn't what it would be called by itself.
+    """
+    keys = settingsfile.keys_in(path)
+    others = own.member.peers or own.register
+    if others and keys.isdisjoint(("node_id", "listen")) and own.member.node != default_node_id():
+        raise UsageError(
+            f"{path}: says neither node_id nor listen, as if it was emptied, and other nodes know"
+            f" this one as {own.member.node!r}; {_named_again(home, own.member)}"
+        )
+
+
 def _first_papers(home: Path) -> str:
     if is_local(home):
         return f"make it anew: {begun_anew(home)}"
@@ -113,6 +132,6 @@ def _named_again(home: Path, member: MemberPapers) -> str:
     if is_local(home):
         return f"give it its settings again: {begun_anew(home)}"
     command = f"configure --node-id {member.node}"
-    if "listen" not in settingsfile.keys_there(home):
+    if "listen" not in settingsfile.keys_in(home / FILE_NAME):
         command += " --listen HOST:PORT"
     return f"give it its name again: {quoted(of_home(command, home))}"

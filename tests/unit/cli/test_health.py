@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from elasticd.cli.health import failures, walled
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
-from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
+from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME, MEMBER
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
 from elasticd.shell.network.wall import LASTING_SECONDS, REFUSALS, Wall
@@ -122,7 +123,7 @@ def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -
     assert (home / "journal.lost").is_dir() and examined(ctl, home)[0] == 0
 
 
-@pytest.mark.parametrize("name", [papers.NODE, papers.KEY, papers.AUTHORITY, papers.MEMBER])
+@pytest.mark.parametrize("name", [papers.NODE, papers.KEY, papers.AUTHORITY, MEMBER])
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
 def test_a_damaged_certificate_is_told(
     ctl: Ctl, home: Path, name: str, content: bytes | None
@@ -152,7 +153,7 @@ def no_folder_of_papers(home: Path) -> Path:
 
 
 def empty_settings(home: Path) -> Path:
-    founding.found(home, NodeId("n"))
+    papers.write(home, replace(member("n"), peers=("10.0.0.1:7070",)))
     (home / FILE_NAME).write_text("")
     return home / FILE_NAME
 

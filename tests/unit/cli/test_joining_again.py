@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.client.joining import KEY_NAME
+from elasticd.settings.places import MEMBER
 from elasticd.shell.storage import founding, papers
 from elasticd.trust import tokens
 from elasticd.trust.revoked import Revoked
@@ -116,7 +117,7 @@ def test_the_first_node_needs_what_its_new_certificate_is_made_of(ctl: Ctl, firs
     folder = papers.folder_of(first)
     (folder / papers.NODE).write_bytes(b"")
     for name, said in (
-        (papers.MEMBER, "member.json: damaged; copy another node's there"),
+        (MEMBER, "member.json: damaged; copy another node's there"),
         (papers.AUTHORITY, "copy the first from another node"),
         (papers.AUTHORITY_KEY, "make a new cluster"),
     ):

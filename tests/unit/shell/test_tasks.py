@@ -125,7 +125,7 @@ Plant = Callable[[Path, pytest.MonkeyPatch], AsyncIterator[Planted]]
 async def in_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
     planted = Planted()
     (home / FILE_NAME).write_text("quota_bytes = 1000\n")
-    watch = SettingsWatch(home / FILE_NAME, NodeConfig(), planted, lambda *told: None)
+    watch = SettingsWatch(home, home / FILE_NAME, NodeConfig(), planted, lambda *told: None)
     watch.start()
     yield planted
     await watch.close()

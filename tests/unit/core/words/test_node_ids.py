@@ -15,7 +15,7 @@ from elasticd.checkpoints import manifest
 from elasticd.core.recall import KINDS
 from elasticd.core.words.codec import Words, from_plain, to_plain
 from elasticd.errors import ProtocolError
-from elasticd.settings.config import default_node_id
+from elasticd.settings.ownname import default_node_id
 from elasticd.types import NodeId, is_node_id
 from tests.fuzz.samples import NAMES, sample
 from tests.unit.core.words.conversations import CONVERSATIONS, WORDS

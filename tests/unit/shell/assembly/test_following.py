@@ -33,7 +33,7 @@ def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of
             refuses=lambda reason: None,
         )
         file = tmp_path / "elasticd.toml"
-        watch = follow(file, running, part, part, part, talk, part)
+        watch = follow(tmp_path, file, running, part, part, part, talk, part)
         a.peers.dial(running.peers)
         watch._changed(replace(running, peers=(kept,)))
         watch._changed(replace(running, peers=(kept, back)))

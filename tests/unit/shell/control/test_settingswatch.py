@@ -38,7 +38,9 @@ class Node:
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[SettingsWatch]:
         self.holds = config.load(self.path.parent)
-        watch = SettingsWatch(self.path, self.holds, self.take, self.tell, self.wrong.append)
+        watch = SettingsWatch(
+            self.path.parent, self.path, self.holds, self.take, self.tell, self.wrong.append
+        )
         watch.start()
         try:
             yield watch
@@ -170,7 +172,7 @@ def test_a_link_to_a_file_kept_elsewhere(
 
 def test_what_changed_before_it_is_watched_is_seen(node: Node, run: Run) -> None:
     async def main() -> None:
-        watch = SettingsWatch(node.path, NodeConfig(), node.take, node.tell)
+        watch = SettingsWatch(node.path.parent, node.path, NodeConfig(), node.take, node.tell)
         beside(node.path, "peers = ['h:1']\n")
         watch.start()
         assert await node.taken() == ["peers"]

@@ -42,7 +42,7 @@ Ethernet Address: 36:00:00:00:00:09
 VLAN Configurations
 ===================
 """
-MAC = MacHardware(lambda: PORTS)
+MAC = MacHardware(lambda command: PORTS)
 NAMES = ["en0", "en7", "en8", "en1", "en2", "bridge0", "en9"]
 
 
@@ -60,7 +60,7 @@ def test_what_a_mac_says_of_its_ports() -> None:
 
 def test_a_mac_that_says_nothing_has_addresses_nevertheless() -> None:
     found = {"lo0": ["127.0.0.1"], "en0": ["192.168.1.5"], "utun3": ["100.64.0.1"]}
-    assert usable(found, MacHardware(lambda: "")) == ("192.168.1.5",)
+    assert usable(found, MacHardware(lambda command: "")) == ("192.168.1.5",)
 
 
 def test_the_fastest_comes_first_and_what_leads_nowhere_is_left_out() -> None:
