@@ -13,7 +13,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.parsers.expat import ExpatError
 
+from elasticd.launchd.otherdisk import LOG
 from elasticd.supervision.service import daemon_command
 
 LABEL = "com.elasticd.daemon"
@@ -37,6 +39,15 @@ def lasting(python: str) -> str:
     return python
 
 
+def home_in(data: bytes) -> Path | None:
+    """Of which home a property list of ours is; None: it names none, or is broken."""
+    try:
+        command = plistlib.loads(data)["ProgramArguments"]
+        return Path(command[command.index("--home") + 1])
+    except (ValueError, LookupError, AttributeError, TypeError, ExpatError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonPlist:
     """What the property list says.
@@ -49,6 +60,7 @@ class DaemonPlist:
         path: PATH of the daemon and its ranks.
         python: absolute path of the interpreter that has elasticd.
         lang: LANG of the daemon and its ranks.
+        apart: the home is on another disk than the account's (:mod:`elasticd.launchd.otherdisk`).
     """
 
     home: Path
@@ -57,10 +69,11 @@ class DaemonPlist:
     path: str
     python: str = sys.executable
     lang: str = "en_US.UTF-8"
+    apart: bool = False
 
     @property
     def log(self) -> Path:
-        return self.home / "daemon.log"
+        return self.user_home / LOG if self.apart else self.home / "daemon.log"
 
     def values(self) -> dict[str, Any]:
         """The property list as plistlib takes it."""
@@ -74,7 +87,8 @@ class DaemonPlist:
             **({"UserName": self.user} if self.user is not None else {}),
             # launchd knows no shell and no PATH for the program itself.
             "ProgramArguments": command,
-            "WorkingDirectory": str(self.home),
+            # The daemon goes to its home itself.
+            "WorkingDirectory": str(self.user_home if self.apart else self.home),
             "RunAtLoad": True,
             # A crash brings it back, a deliberate stop (status 0) doesn't.
             "KeepAlive": {"SuccessfulExit": False},

@@ -41,7 +41,7 @@ def doubts(places: Iterable[tuple[str, Path]], program: str) -> str:
     if not found:
         return ""
     return (
-        f"\n{' and '.join(found)}: macOS may let no service read on that disk. If the daemon"
-        " doesn't start, add this program in System Settings > Privacy & Security > Full Disk"
-        f" Access:\n{program}"
+        f"\n{' and '.join(found)}: macOS may let no service read on that disk. If the service's log"
+        " says 'Operation not permitted', add this program in System Settings > Privacy & Security"
+        f" > Full Disk Access:\n{program}"
     )

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import plistlib
 import pwd
 import re
 import sys
@@ -30,10 +29,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from xml.parsers.expat import ExpatError
 
 from elasticd.errors import OperationError, UsageError
-from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, lasting
+from elasticd.launchd.otherdisk import is_apart, require_mounted
+from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
 from elasticd.launchd.protected import doubts, require_open
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import (
@@ -67,13 +66,17 @@ LINT_SECONDS = 10.0
 HOMEBREW = "homebrew.mxcl.elasticd.plist"
 """What ``brew services start elasticd`` writes (Homebrew's service.rb, default_plist_name)."""
 ONE_OF_BOTH = "{} is there, and a Mac runs one service of elasticd: take it away first: {}"
-AGENT_LIMITS = """\
+AGENT_LIMITS = """
 It runs only while {user} is logged in at this Mac's screen: not from boot on, and not after a
 log-out. Then the others go on without this Mac.
 macOS may keep it from other Macs until you allow Python in System Settings > Privacy & Security >
 Local Network. It may not ask for that.
 A service of the whole Mac has neither limit: 'elasticctl service uninstall', then
 'sudo elasticctl service install'."""
+
+APART = """
+The home is on another disk than your account: the daemon starts once that is mounted, and logs into
+{log}"""
 
 
 class Launchctl(Protocol):
@@ -168,7 +171,9 @@ class LaunchdService:
         lang = os.environ.get("LANG", "en_US.UTF-8")
         runs_as = None if agent else user
         python = lasting(sys.executable)
-        plist = DaemonPlist(home.absolute(), runs_as, user_home, path, python, lang)
+        home = home.absolute()
+        apart = is_apart(home, user_home)
+        plist = DaemonPlist(home, runs_as, user_home, path, python, lang, apart)
         agents = user_home / AGENTS
         brewed = (
             (agents / HOMEBREW, "brew services stop elasticd"),
@@ -211,11 +216,8 @@ class LaunchdService:
 
     def installed_home(self) -> Path | None:
         """Of which home the service is that is installed; None: of none, or nobody can say."""
-        try:
-            found = plistlib.loads(self.path.read_bytes()).get("WorkingDirectory")
-        except (OSError, ValueError, AttributeError, ExpatError):
-            return None
-        return Path(found) if isinstance(found, str) else None
+        data = self.installed()
+        return None if data is None else home_in(data)
 
     def installed(self) -> bytes | None:
         """The file that is installed; None: none is, or it can't be read."""
@@ -235,15 +237,6 @@ class LaunchdService:
         self._bootstrap()
         return f"the service of before is back in {self.path}, and started"
 
-    def _places(self) -> tuple[tuple[str, Path], ...]:
-        """What the daemon has to read from its first moment on."""
-        package = Path(__file__).resolve().parent
-        return (
-            ("the home", self.plist.home),
-            ("the interpreter", Path(self.plist.python)),
-            ("elasticd in", package),
-        )
-
     def install(self, dry_run: bool = False) -> str:
         """Write the file, enable the service at boot, and start it; replaces an older one. Nothing
         if that is there already, and runs.
@@ -251,13 +244,14 @@ class LaunchdService:
         Raises:
             UsageError: it would lie where macOS lets no service read, or another service of
                 elasticd is installed.
+            OperationError: the home's disk is not mounted.
         """
-        require_open(self.plist.user_home, self._places())
+        require_open(self.plist.user_home, _places(self.plist))
+        require_mounted(self.plist.home)
         for rival, cure in self.rivals:
             if rival.exists():
                 raise UsageError(ONE_OF_BOTH.format(rival, cure))
-        limits = "" if self.agent is None else "\n" + AGENT_LIMITS.format(user=self.agent.user)
-        limits += doubts(self._places(), own_program())
+        limits = _limits(self.plist, self.agent)
         if dry_run:
             text = self.plist.data().decode()
             whose = "root:wheel" if self.agent is None else self.agent.user
@@ -276,6 +270,7 @@ class LaunchdService:
         beside = self.path.with_name(self.path.name + ".partial")
         try:
             make_home(self.plist.home, self.plist.user)
+            make_home(self.plist.log.parent, self.plist.user)
             if self.agent is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
             beside.write_bytes(data)
@@ -446,6 +441,20 @@ def present(daemon: LaunchdService, agent: LaunchdService) -> LaunchdService:
             " or 'elasticctl service uninstall --agent' (of one person)"
         )
     return agent
+
+
+def _places(plist: DaemonPlist) -> tuple[tuple[str, Path], ...]:
+    """What the daemon has to read from its first moment on."""
+    package = Path(__file__).resolve().parent
+    interpreter = Path(plist.python)
+    return ("the home", plist.home), ("the interpreter", interpreter), ("elasticd in", package)
+
+
+def _limits(plist: DaemonPlist, agent: Agent | None) -> str:
+    """What to know before a service is relied on."""
+    agents = "" if agent is None else AGENT_LIMITS.format(user=agent.user)
+    apart = APART.format(log=plist.log) if plist.apart else ""
+    return agents + apart + doubts(_places(plist), own_program())
 
 
 def _said(result: Result) -> str:

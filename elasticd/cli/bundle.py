@@ -26,6 +26,7 @@ from elasticd.cli.keeper import KEEPER_LOG
 from elasticd.cli.screen import json_line
 from elasticd.cli.unprinted import without_printed
 from elasticd.errors import OperationError, UsageError
+from elasticd.launchd.otherdisk import LOG, is_apart
 from elasticd.namedfile import refuse_stdout
 from elasticd.settings.places import PAPERS
 from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
@@ -155,10 +156,15 @@ def _of(home: Path) -> Iterator[tuple[str, bytes]]:
             for each in there
         ]
     except OSError as error:
-        yield "files.txt", f"can't be read: {error.strerror}\n".encode()
-        return
+        lines = [f"can't be read: {error.strerror}"]
     yield "files.txt", ("\n".join(lines) + "\n").encode()
-    for path in (*(home / name for name in _LOGS), home.parent / KEEPER_LOG):
+    logs = {
+        path.name: path for path in (*(home / each for each in _LOGS), home.parent / KEEPER_LOG)
+    }
+    if is_apart(home, Path.home()):
+        service = Path.home() / LOG
+        logs |= {f"service.log{part}": Path(f"{service}{part}") for part in ("", ".1")}
+    for name, path in logs.items():
         with contextlib.suppress(OSError), path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             begins = max(0, size - MOST_LOG_BYTES)
@@ -166,7 +172,7 @@ def _of(home: Path) -> Iterator[tuple[str, bytes]]:
             data = file.read(MOST_LOG_BYTES)
             # Of a line that is cut nobody can tell whose words it has.
             whole = data.partition(b"\n")[2] if begins else data
-            yield path.name, without_printed(whole.decode("utf-8", "replace")).encode()
+            yield name, without_printed(whole.decode("utf-8", "replace")).encode()
 
 
 def _add(packed: tarfile.TarFile, name: str, data: bytes, secrets: Sequence[bytes]) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -19,6 +19,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from elasticd import __version__
 from elasticd.errors import INCURABLE, ElasticdError
+from elasticd.launchd.otherdisk import require_mounted
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings import config
 from elasticd.settings.ownhome import make_private
@@ -58,7 +59,9 @@ class _Forgiving(io.TextIOBase):
             self._file.flush()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, mounted: Callable[[Path], None] = require_mounted
+) -> int:
     """``elasticd``: exit code 0 after a deliberate stop, 1 after a failure, 2 for wrong usage, 4
     where what it has stored is damaged."""
     parser = argparse.ArgumentParser(
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = "--insecure does nothing any more: connections are encrypted, and for members only"
         print(f"elasticd: {text}", file=sys.stderr)
     try:
-        return _run(given.home or default_home(), given.config)
+        return _run(given.home or default_home(), given.config, mounted)
     except (ElasticdError, OSError) as error:
         print(f"elasticd: {error}", file=sys.stderr)
         code: int = getattr(error, "exit_code", 1)
@@ -95,9 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
-def _run(home: Path, file: Path | None) -> int:
+def _run(home: Path, file: Path | None, mounted: Callable[[Path], None]) -> int:
     began_in = _working_folder()
     home = home.absolute()
+    mounted(home)  # before a new home is made in the place of a disk
     if file is not None:
         file = file.absolute()
         config.load(home, file)  # what is wrong there changes nothing

@@ -1,4 +1,5 @@
-"""The daemon's own log, if what it prints goes to a file of its home: of launchd's service, say.
+"""The daemon's own log, if what it prints goes to a file of its home, or to that which launchd's
+service has where the home is on another disk.
 
 Nobody rotates that: launchd holds the file open itself (launchd.plist(5), StandardOutPath).
 """
@@ -11,6 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from elasticd.launchd.otherdisk import LOG
 from elasticd.supervision.logs import ROTATE_AT_BYTES, RotatedLog
 
 NAME = "daemon.log"
@@ -25,11 +27,26 @@ def rotate(
     Raises:
         OSError: the disk is full or broken.
     """
-    path, rotates = home / NAME, False
+    rotated = [
+        RotatedLog(path, limit_bytes).rotate() is not None
+        for path in files(home)
+        if _appends(path, printed)
+    ]
+    return any(rotated)
+
+
+def files(home: Path) -> tuple[Path, ...]:
+    """Those that may be it."""
+    return home / NAME, Path(os.path.expanduser("~")) / LOG
+
+
+def _appends(path: Path, printed: Iterable[int]) -> bool:
+    """Whether we print there; from now on to its end, wherever that is."""
+    found = False
     with contextlib.suppress(FileNotFoundError):
         for fd in printed:
             if os.path.samestat(os.fstat(fd), path.stat()):
                 # Else we would go on where the file's end was, behind a hole.
                 fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
-                rotates = True
-    return rotates and RotatedLog(path, limit_bytes).rotate() is not None
+                found = True
+    return found

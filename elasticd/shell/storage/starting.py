@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticd.errors import ElasticdError, OperationError, UsageError
+from elasticd.launchd.otherdisk import require_mounted
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
@@ -50,6 +51,10 @@ def hindrances(home: Path, file: Path | None = None, me: int | None = None) -> I
     Raises:
         OSError: the disk doesn't give what is there.
     """
+    try:
+        require_mounted(home)
+    except OperationError as error:
+        yield Hindrance(home, str(error), "Connect and unlock it", error)
     try:
         refuse_open(home, me)
     except UsageError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.errors import UsageError
+from elasticd.errors import OperationError, UsageError
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.daemon import main
 from tests.integration.otheraccount import need_root
@@ -48,6 +48,20 @@ def test_a_home_is_its_owners_and_roots(tmp_path: Path) -> None:
     refuse_open(tmp_path, owner)
     with pytest.raises(UsageError, match="belongs to another account") if owner else nullcontext():
         refuse_open(tmp_path, owner + 1)
+
+
+def test_a_disk_that_is_not_mounted_keeps_a_home_from_being_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is tried again. Else a daemon would begin a cluster of its own in the empty folder."""
+    home = tmp_path / "disk/elasticd"
+
+    def mounted(home: Path) -> None:
+        raise OperationError(f"{home} is on a disk that is not mounted")
+
+    assert main(["run", "--home", str(home)], mounted) == 1
+    assert "is not mounted" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_disk_that_is_not_mounted_is_named(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.launchd.otherdisk import LOG
 from elasticd.shell.storage.ownlog import NAME, rotate
 
 
@@ -27,6 +28,22 @@ def test_it_is_rotated_and_gone_on_with_at_its_beginning(tmp_path: Path, appends
     finally:
         for fd in printed:
             os.close(fd)
+
+
+def test_so_is_the_one_of_a_service_whose_home_is_on_another_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / LOG
+    path.parent.mkdir(parents=True)
+    printed = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.write(printed, b"x" * 200)
+        assert rotate(tmp_path / "home", [printed], 100)
+        os.write(printed, b"later\n")
+        assert path.read_bytes() == b"later\n"
+    finally:
+        os.close(printed)
 
 
 def test_a_file_to_which_we_do_not_print_is_left_alone(tmp_path: Path) -> None:

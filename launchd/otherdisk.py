@@ -1,0 +1,53 @@
+"""A home on another disk than its account's: launchd opens the log of a service, and goes to its
+folder, before it starts anything, and is refused there (``last exit code = 78: EX_CONFIG``). So
+both are on the account's own disk then. The daemon itself waits for its disk: it ends with 1, and
+is started again, until that is mounted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from elasticd.errors import OperationError
+from elasticd.launchd.protected import VOLUMES
+
+LOG = "Library/Logs/elasticd/daemon.log"
+"""Of an account's home folder; a Mac has one service of elasticd."""
+
+
+def device_of(path: Path) -> int:
+    """The disk on which it is, or would be."""
+    real = path.resolve()
+    there = next(each for each in (real, *real.parents) if each.exists())
+    return there.stat().st_dev
+
+
+def is_apart(home: Path, user_home: Path, device: Callable[[Path], int] = device_of) -> bool:
+    """Whether a home is on another disk than its account's home folder, mounted or not."""
+    try:
+        return home.resolve().is_relative_to(VOLUMES) or device(home) != device(user_home)
+    except OSError:
+        return False
+
+
+def require_mounted(
+    home: Path, system: str = sys.platform, is_mount: Callable[[Path], bool] = os.path.ismount
+) -> None:
+    """A disk that isn't mounted has an empty folder for its place, or none: a home that was made
+    there would be a new one.
+
+    Raises:
+        OperationError: the home is on such a disk.
+    """
+    real = home.resolve()
+    if system != "darwin" or not real.is_relative_to(VOLUMES):
+        return
+    below = [each for each in (real, *real.parents) if VOLUMES in each.parents]
+    if not any(map(is_mount, below)):
+        raise OperationError(
+            f"{home} is on a disk that is not mounted ({below[-1] if below else VOLUMES}):"
+            " connect and unlock it; a service is started again every few seconds until then"
+        )
