@@ -39,8 +39,9 @@ _PORTS = ("/usr/sbin/networksetup", "-listallhardwareports")
 class Hardware(Protocol):
     """What interfaces are made of."""
 
-    def kinds(self, names: Sequence[str]) -> Mapping[str, Kind]:
-        """Of each interface of which that is known. Blocks for some milliseconds."""
+    def kinds(self, names: Sequence[str]) -> Mapping[str, Kind] | None:
+        """Of each interface of which that is known; None: the system doesn't say now. Blocks for
+        some milliseconds, or for seconds where a tool hangs."""
         ...
 
 
@@ -70,7 +71,7 @@ class MacHardware:
 
     ask: Ask = systemtools.printed
 
-    def kinds(self, names: Iterable[str]) -> dict[str, Kind]:
+    def kinds(self, names: Iterable[str]) -> dict[str, Kind] | None:
         found: dict[str, Kind] = {}
         port = ""
         for line in self.ask(_PORTS).splitlines():
@@ -80,7 +81,7 @@ class MacHardware:
             elif key.strip() == "Device" and port:
                 found[value.strip()] = _kind_of_port(port)
                 port = ""
-        return {name: found[name] for name in names if name in found}
+        return {name: found[name] for name in names if name in found} if found else None
 
 
 def _kind_of_port(port: str) -> Kind:
@@ -150,7 +151,7 @@ class _Ranked:
 
 def _ranked(found: Addresses, hardware: Hardware) -> list[_Ranked]:
     able = {name: hosts for name, hosts in found.items() if not _NOBODY_THERE.fullmatch(name)}
-    kinds = hardware.kinds([name for name, hosts in able.items() if hosts])
+    kinds = hardware.kinds([name for name, hosts in able.items() if hosts]) or {}
     return sorted(
         _Ranked(
             ipaddress.ip_address(host).is_link_local,

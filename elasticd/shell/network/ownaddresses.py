@@ -47,16 +47,33 @@ def are_found(settings: NodeConfig) -> bool:
 
 @dataclass(slots=True)
 class KnownHardware:
-    """Remembers what interfaces are made of: a Mac is asked again only when there are others."""
+    """Remembers what interfaces are made of: a Mac is asked again only when there are others. While
+    it doesn't answer, the last answer holds, and it is asked at the next look, and then after twice
+    as many each time."""
 
     asked: Hardware = field(default_factory=interfaces.this_hardware)
     _names: frozenset[str] = frozenset()
     _kinds: Mapping[str, Kind] = field(default_factory=dict)
+    _pause: int = 0
+    """So many looks lie between two questions; 0: it has answered."""
+    _left: int = 0
 
     def kinds(self, names: Sequence[str]) -> Mapping[str, Kind]:
         if (now := frozenset(names)) != self._names:
-            self._names, self._kinds = now, self.asked.kinds(names)
+            self._names, self._pause, self._left = now, 1, 1
+        if self._pause:
+            self._left -= 1
+            if not self._left:
+                self._ask(names)
         return self._kinds
+
+    def _ask(self, names: Sequence[str]) -> None:
+        answer = self.asked.kinds(names)
+        if answer is not None:
+            self._kinds, self._pause = answer, 0
+        else:
+            self._left = self._pause
+            self._pause = min(self._pause * 2, MOST_LOOKS)
 
 
 @dataclass(slots=True)
@@ -122,6 +139,8 @@ class AddressWatch:
     """How often each has gone of late."""
     _quiet: int = 0
     """Looks since the last change."""
+    _otherwise: int = 0
+    """For how many looks the same addresses have had another order."""
 
     async def rounds(self) -> None:
         """Look again and again. What fails is logged: the next look may do better."""
@@ -146,12 +165,16 @@ class AddressWatch:
         lost = not set(found).intersection(told)
         now = [host for host in found if host in told or self._has_come(host, lost=lost)]
         now += [host for host in told if host in self._looks and self._looks[host] < LOOKS]
-        if not found or not now or set(now) == set(told):
+        # Which is the best may be known only later, where a Mac didn't say at first.
+        otherwise = not differ and tuple(now) != told
+        self._otherwise = self._otherwise + 1 if otherwise else 0
+        alike = set(now) == set(told) and self._otherwise < LOOKS
+        if not found or not now or alike:
             return
         self._remember_gone(set(told).difference(now))
         for host in set(told).symmetric_difference(now):
             del self._looks[host]
-        self.told, self._quiet = tuple(now), 0
+        self.told, self._quiet, self._otherwise = tuple(now), 0, 0
         self.changed(self.told)
 
     def _has_come(self, host: str, *, lost: bool) -> bool:

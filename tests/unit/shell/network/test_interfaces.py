@@ -58,6 +58,11 @@ def test_what_a_mac_says_of_its_ports() -> None:
     }
 
 
+def test_that_a_mac_says_nothing_is_no_answer() -> None:
+    assert MacHardware(lambda command: "").kinds(NAMES) is None
+    assert MAC.kinds(["en77"]) == {}
+
+
 def test_a_mac_that_says_nothing_has_addresses_nevertheless() -> None:
     found = {"lo0": ["127.0.0.1"], "en0": ["192.168.1.5"], "utun3": ["100.64.0.1"]}
     assert usable(found, MacHardware(lambda command: "")) == ("192.168.1.5",)

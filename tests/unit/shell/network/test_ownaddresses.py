@@ -33,10 +33,22 @@ class Bench:
         self.asked = 0
         self.own = OwnHosts(KnownHardware(self), lambda: self.there)
 
-    def kinds(self, names: Sequence[str]) -> Mapping[str, Kind]:
+    def kinds(self, names: Sequence[str]) -> Mapping[str, Kind] | None:
         self.asked += 1
         kinds: dict[str, Kind] = {"t": "thunderbolt", "e": "ethernet", "w": "wifi"}
         return {name: kinds[name[0]] for name in names}
+
+
+class Hanging(Bench):
+    """As a Mac whose tool hangs or fails so many times."""
+
+    def __init__(self, failures: int, **addresses: str) -> None:
+        super().__init__(**addresses)
+        self.failures = failures
+
+    def kinds(self, names: Sequence[str]) -> Mapping[str, Kind] | None:
+        known = super().kinds(names)
+        return None if self.asked <= self.failures else known
 
 
 def _with(*hosts: str) -> NodeConfig:
@@ -51,6 +63,43 @@ def test_only_what_the_file_leaves_open_is_found() -> None:
     for said in (_with("10.9.9.9"), NodeConfig(node_id="a", listen="10.0.0.1:7070")):
         assert own.fill_in(said) is said and not are_found(said)
     assert Bench().own.fill_in(EVERYWHERE) == _with(ALONE)
+
+
+def test_a_tool_that_failed_is_asked_again_at_the_next_look_and_its_answer_kept() -> None:
+    bench = Hanging(1, e0=A, t0=B)
+    assert bench.own.look() == (A, B)  # by name: nothing is known of them
+    for _ in range(4):
+        assert bench.own.look() == (B, A)
+    assert bench.asked == 2
+
+
+def test_one_that_never_answers_is_asked_less_and_less_often() -> None:
+    bench = Hanging(1000, e0=A, t0=B)
+    for _ in range(FORGIVEN_LOOKS):
+        assert bench.own.look() == (A, B)
+    assert 10 < bench.asked < 25
+
+
+def test_until_it_answers_again_the_last_answer_holds() -> None:
+    bench = Hanging(0, e0=A, t0=B)
+    assert bench.own.look() == (B, A)
+    bench.failures = 2
+    bench.there["w0"] = [C]
+    assert bench.own.look()[0] == B
+    bench.own.look()
+    assert bench.own.look() == (B, A, C)
+
+
+def test_that_another_address_is_the_best_is_told() -> None:
+    told: list[tuple[str, ...]] = []
+    watch = AddressWatch((A, B), told.append, lambda told: ())
+    watch.seen((A, B))
+    watch.seen((B,))
+    watch.seen((B, A))
+    watch.seen((B, A))
+    assert told == [(B, A)]
+    watch.seen((B, A))
+    assert told == [(B, A)]
 
 
 def test_what_interfaces_are_made_of_is_asked_when_there_are_others() -> None:
@@ -87,7 +136,7 @@ def test_of_too_many_those_stay_that_were_told() -> None:
     [
         ([(A,), (A,)], []),
         ([(A, B), (A, B)], [(A, B)]),
-        ([(B, A), (B, A), (A, B)], [(B, A)]),  # the order alone is no news
+        ([(B, A), (B, A), (A, B)], [(B, A)]),  # the order of a moment is no news
         ([(A, B), (A,), (A, B), (A,)], []),  # what comes has to stay
         ([(A, B), (A, B), (A,), (A, B), (A,), (A, B)], [(A, B)]),  # what goes has to stay away
         ([(A, B), (A, B), (B,), (B,)], [(A, B), (B,)]),
