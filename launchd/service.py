@@ -37,6 +37,7 @@ from elasticd.launchd.protected import doubts, require_open
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import (
     NOTHING_TO_DO,
+    STARTED,
     Result,
     ServiceStatus,
     make_home,
@@ -259,12 +260,12 @@ class LaunchdService:
             calls = _would_run(self._start_calls())
             return f"# would write {self.path} ({whose}, 0644)\n{text}{calls}{said}"
         if self.installed() == self.plist.data() and self.status().running:
-            return NOTHING_TO_DO.format(self.path)
+            return NOTHING_TO_DO.format(self.path, self.home)
         self._write(self.plist.data())
         self._bootout()
         self._call("enable", self.target)
         self._bootstrap()
-        return f"wrote {self.path}; the service is enabled and started{limits}"
+        return STARTED.format(self.path, self.home) + limits
 
     def _write(self, data: bytes) -> None:
         beside = self.path.with_name(self.path.name + ".partial")

@@ -22,7 +22,9 @@ _FOLDER = "WorkingDirectory="
 _OF_THE_SYSTEM = (("usr",), ("etc",), ("boot",), ("efi",))
 """What ProtectSystem=full keeps from being written."""
 STOP_SECONDS = 90
-NOTHING_TO_DO = "{} is as it would be written, and the service runs: nothing to do"
+NOTHING_TO_DO = "{} is as it would be written, and the service of {} runs: nothing to do"
+STARTED = "wrote {}; the service is enabled and started. Its home is {}"
+"""sudo drops ELASTICD_HOME, so it may be another one than was meant."""
 CALL_SECONDS = 120.0
 """Longest wait for one systemctl; a stop takes up to :data:`STOP_SECONDS`."""
 
@@ -253,11 +255,11 @@ class SystemdService:
             return f"# would write {self.path}\n{text}{_would_run(calls)}"
         if self.installed() == text.encode() and self.status().running:
             self._call("enable", UNIT_NAME)
-            return NOTHING_TO_DO.format(self.path)
+            return NOTHING_TO_DO.format(self.path, self.home)
         self._write(text.encode())
         for call in calls:
             self._call(*call)
-        return f"wrote {self.path}; the service is enabled and started"
+        return STARTED.format(self.path, self.home)
 
     def _write(self, data: bytes) -> None:
         try:

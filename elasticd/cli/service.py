@@ -263,9 +263,10 @@ def group(context: typer.Context, home: Home = None, json: Json = False) -> None
         say(context.get_help())
 
 
-def _say(done: str, options: Common, *, dry_run: bool) -> None:
+def _say(done: str, options: Common, *, dry_run: bool, **more: str) -> None:
+    """``more``: what --json has of it beside the words."""
     if options.json:
-        print_json({"dry_run": dry_run, "text": done})
+        print_json({"dry_run": dry_run, "text": done, **more})
     else:
         say(done.rstrip("\n"))
 
@@ -285,7 +286,8 @@ def install(
     what was installed before is put back. Where nothing would change nothing is done.
 
     macOS needs sudo for it. So does a system service on Linux; without sudo it becomes a service
-    of your own account.
+    of your own account. sudo drops ELASTICD_HOME: name the home then, as below. Which one the
+    service has is said at the end.
 
     On a Mac --agent installs one for your own use, without sudo. It runs only while you are logged
     in at the screen: not from boot, not over ssh alone, not after a log-out. macOS may keep it from
@@ -295,12 +297,13 @@ def install(
     \b
     Examples:
       elasticctl service install --dry-run
+      sudo elasticctl service install --home "$ELASTICD_HOME"
       elasticctl service install --agent
     """
     options = common(context, home, json)
     found = to_install(options.given_home, user, agent)
     done = found.install(dry_run=True) if dry_run else install_and_wait(found, _answers)
-    _say(done, options, dry_run=dry_run)
+    _say(done, options, dry_run=dry_run, home=str(found.home))
 
 
 @app.command()

@@ -42,7 +42,8 @@ class Elasticd < Formula
     <<~EOS
       For a Mac that trains day and night, install the service of the whole Mac:
         sudo elasticctl service install
-      It needs no permission for the local network, and runs from boot on.
+      It needs no permission for the local network, and runs from boot on. If you have set
+      ELASTICD_HOME, say: sudo elasticctl service install --home "$ELASTICD_HOME"
 
       For your own use, while you are logged in:
         export ELASTICD_HOME=#{var}/elasticd   # in your shell's profile, too

@@ -43,7 +43,10 @@ def test_a_dry_run_shows_and_changes_nothing(verb: str, ctl: Ctl, home: Path) ->
     assert out.startswith("# ")
     assert not home.exists()
     code, out, _ = ctl("--json", "service", verb, "--dry-run", "--home", home)
-    assert json.loads(out)["dry_run"] is True
+    found = json.loads(out)
+    assert found["dry_run"] is True and found.get("home") == (
+        str(home) if verb == "install" else None
+    )
 
 
 def test_the_home_reaches_the_file(home: Path) -> None:

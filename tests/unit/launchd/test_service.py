@@ -49,7 +49,8 @@ def service(tmp_path: Path, launchctl: FakeLaunchctl) -> LaunchdService:
 
 def test_a_whole_life(service: LaunchdService, launchctl: FakeLaunchctl) -> None:
     assert service.status().text == "not installed"
-    assert "enabled and started" in service.install()
+    assert "enabled and started" in (said := service.install())
+    assert said.endswith(f"Its home is {service.home}"), "sudo drops ELASTICD_HOME"
     assert service.path.read_bytes() == service.plist.data()
     assert service.path.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in service.folder.iterdir()] == [f"{LABEL}.plist"]
@@ -132,7 +133,7 @@ def test_what_is_installed_and_runs_is_left_alone(
     service.install()
     before = launchctl.pid, service.path.stat().st_mtime_ns
     launchctl.calls.clear()
-    assert "nothing to do" in service.install()
+    assert "nothing to do" in (said := service.install()) and str(service.home) in said
     assert {verb for verb, *_ in launchctl.calls} == {"print"}
     assert (launchctl.pid, service.path.stat().st_mtime_ns) == before
     service.stop()

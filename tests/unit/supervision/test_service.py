@@ -97,7 +97,8 @@ def fake(service: SystemdService) -> FakeSystemctl:
 
 def test_a_whole_life(service: SystemdService) -> None:
     assert service.status().text == "not installed"
-    assert "enabled and started" in service.install()
+    assert "enabled and started" in (said := service.install())
+    assert said.endswith(f"Its home is {service.home}"), "sudo drops ELASTICD_HOME"
     assert service.path.read_text() == service.unit.text()
     assert service.path.stat().st_mode & 0o777 == 0o644
     assert service.unit.home.stat().st_mode & 0o777 == 0o700
@@ -119,7 +120,7 @@ def test_what_is_installed_and_runs_is_left_alone_and_what_was_is_put_back(
     service.install()
     before, calls = service.installed(), fake(service).calls
     calls.clear()
-    assert "nothing to do" in service.install()
+    assert "nothing to do" in (said := service.install()) and str(service.home) in said
     assert {verb for verb, *_ in calls} == {"show", "enable"}
     other = replace(service, unit=replace(service.unit, environment=()))
     assert "enabled and started" in other.install() and service.installed() != before
