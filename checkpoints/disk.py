@@ -6,16 +6,15 @@ any of them.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import Chunk, Writer, write_all
 from elasticd.errors import DiskError, naming
 
@@ -65,7 +64,7 @@ class LocalDisk:
             if head is not None:
                 os.lseek(fd, 0, os.SEEK_SET)
                 write_all(fd, head())
-            _flush(fd)
+            sync_file(fd)
         finally:
             os.close(fd)
 
@@ -75,7 +74,7 @@ class LocalDisk:
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _flush(fd)
+            sync_file(fd)
         finally:
             os.close(fd)
 
@@ -167,14 +166,3 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskError(f"{error.filename or path}: {error.strerror or error}") from error
-
-
-def _flush(fd: int) -> None:
-    if sys.platform == "darwin":
-        # fsync there leaves the bytes in the drive's cache. Network disks don't know F_FULLFSYNC.
-        try:
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-            return
-        except OSError:
-            pass
-    os.fsync(fd)

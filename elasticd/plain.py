@@ -8,11 +8,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from elasticd.checkpoints.medium import sync_file
 from elasticd.errors import OperationError, UsageError
 from elasticd.outputs import travels
 from elasticd.outputsigns import want_copies
 from elasticd.recipes.kept import CALLS, FOLDER, OUTPUTS, WORK, KeptFiles, Moment
-from elasticd.shell.storage.durable import sync_file, sync_folder
+from elasticd.shell.storage.durable import sync_folder
 
 _MOST_FILES = 2000
 """Of a folder: all their names stand in one index."""

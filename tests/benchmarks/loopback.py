@@ -16,11 +16,11 @@ from typing import Any
 
 from blake3 import blake3
 
+from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.network import transfer
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.sealed import Sealed
-from elasticd.shell.storage.durable import sync_file
 from tests.benchmarks.turns import compare, warm
 from tests.members import credentials
 

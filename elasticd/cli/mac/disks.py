@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
-from elasticd.shell.storage.durable import sync_file
 
 FLUSHES = 30
 LARGE_BYTES = 512 << 20

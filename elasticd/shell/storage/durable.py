@@ -1,49 +1,19 @@
-"""Files that survive a power cut: written beside, synced, renamed, and the folder synced too.
-
-On macOS ``fsync`` only hands the bytes to the drive, which may keep them in its cache;
-``F_FULLFSYNC`` waits for the medium (fsync(2) of Darwin).
-"""
+"""Files that survive a power cut: written beside, synced, renamed, and the folder synced too."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
 
 _PROBE_BYTES = 64 * 1024
 PARTIAL_SUFFIX = ".partial"
 """Ends the name of a file that is still being written; a restart may remove every such file."""
-
-
-_FULLFSYNC = 51
-"""F_FULLFSYNC of Darwin's fcntl.h."""
-
-
-def sync_file(
-    fd: int,
-    here: str = sys.platform,
-    control: Callable[[int, int], int] | None = None,
-    sync: Callable[[int], None] | None = None,
-) -> None:
-    """Return once the bytes written to ``fd`` are on the medium.
-
-    Raises:
-        OSError: the device failed; nothing is known about what was written since the last success.
-    """
-    if here == "darwin":
-        # Network and some removable file systems have no full sync; fsync is the most they offer.
-        with contextlib.suppress(OSError):
-            (control or fcntl.fcntl)(fd, _FULLFSYNC)
-            return
-    (sync or os.fsync)(fd)
 
 
 def sync_folder(folder: Path) -> None:

@@ -24,11 +24,11 @@ from typing import Any
 
 import msgpack
 
+from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import DamageError, DiskError, OperationError
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
-    sync_file,
     sync_folder,
     write_durable,
 )

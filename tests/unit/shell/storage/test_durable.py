@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import fcntl
 import resource
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
-    sync_file,
     unwritable,
     write_durable,
     write_whole,
@@ -70,42 +68,3 @@ def test_a_folder_that_refuses_is_told_from_descriptors_that_have_run_out(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert done.returncode == 7
-
-
-@pytest.mark.parametrize(
-    ("here", "knows", "done"),
-    [("darwin", True, ["full"]), ("darwin", False, ["fsync"]), ("linux", True, ["fsync"])],
-)
-def test_what_reaches_the_medium_on_each_system(here: str, knows: bool, done: list[str]) -> None:
-    """Network and some removable disks of a Mac know no full flush."""
-    did = list[str]()
-
-    def control(fd: int, wanted: int) -> int:
-        assert (fd, wanted) == (7, 51)
-        if not knows:
-            raise OSError(45, "Operation not supported")
-        did.append("full")
-        return 0
-
-    def sync(fd: int) -> None:
-        did.append("fsync")
-
-    sync_file(7, here, control, sync)
-    assert did == done
-
-
-@pytest.mark.skipif(sys.platform != "darwin", reason="asks macOS")
-def test_macos_calls_it_so() -> None:
-    assert getattr(fcntl, "F_FULLFSYNC") == 51  # noqa: B009
-
-
-@pytest.mark.parametrize("here", ["darwin", "linux"])
-def test_a_device_that_fails_is_told_on_each_system(here: str) -> None:
-    def control(fd: int, wanted: int) -> int:
-        raise OSError(5, "Input/output error")
-
-    def sync(fd: int) -> None:
-        control(fd, 0)
-
-    with pytest.raises(OSError, match="Input/output error"):
-        sync_file(7, here, control, sync)
