@@ -32,6 +32,7 @@ from elasticd.settings.places import PAPERS
 from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
 from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
 from elasticd.shell.control.webtoken import TOKEN_FILE
+from elasticd.systemtools import release
 
 MOST_LOG_BYTES = 1 << 20
 """Of the end of each log."""
@@ -91,6 +92,7 @@ def versions() -> dict[str, str]:
         "elasticd": elasticd.__version__,
         "python": sys.version,
         "system": platform.platform(),
+        "release": release(),
     }
     for name in _PACKAGES:
         try:

@@ -32,6 +32,7 @@ from elasticd.shell.assembly.chip import chip
 from elasticd.shell.children.awake import Awake
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import Result, invoking_user, run_command
+from elasticd.systemtools import release
 
 LEAST_MACOS = 14
 _WIRED_MACOS = 15
@@ -78,7 +79,7 @@ def facts_here() -> SystemFacts:
     darwin = sys.platform == "darwin"
     return SystemFacts(
         system="macOS" if darwin else platform.system(),
-        release=platform.mac_ver()[0] if darwin else platform.release(),
+        release=release(),
         machine=platform.machine(),
         chip=chip(),
         memory_bytes=psutil.virtual_memory().total,

@@ -60,7 +60,7 @@ class OwnFacts:
             mlx=_mlx(),
             chip=chip,
             system="macOS" if mac else platform.system(),
-            release=platform.mac_ver()[0] if mac else platform.release(),
+            release=systemtools.release(self.system, self.ask),
             machine=platform.machine(),
             memory_bytes=psutil.virtual_memory().total,
             memory_low="" if low is None else low.reason,

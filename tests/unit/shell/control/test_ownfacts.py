@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from elasticd.preflight.speeds import SpeedSeen
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.ownfacts import PMSET, OwnFacts
 from elasticd.shell.control.speeddesk import FRESH_SECONDS
+from elasticd.systemtools import MACOS_VERSION
 from elasticd.types import NodeId
 
 
@@ -43,6 +45,14 @@ def test_a_macs_settings_are_read(tmp_path: Path) -> None:
     found = own(tmp_path, "darwin", answers, []).begun()()
     assert found.system == "macOS" and found.firewall == "Firewall is enabled."
     assert (found.power["sleep"], found.power["autorestart"]) == ("1", "0")
+
+
+def test_a_macs_version_is_not_the_one_that_an_old_sdk_is_told(tmp_path: Path) -> None:
+    answers = {MACOS_VERSION[0]: "26.1"}
+    assert own(tmp_path, "darwin", answers, []).begun()().release == "26.1"
+    assert own(tmp_path, "darwin", {}, []).begun()().release == platform.mac_ver()[0]
+    assert own(tmp_path, "linux", answers, []).begun()().release == platform.release()
+    assert {"SYSTEM_VERSION_COMPAT=0", "/usr/bin/sw_vers"} < {*MACOS_VERSION}
 
 
 def test_tools_that_say_nothing_leave_it_open(tmp_path: Path) -> None:
