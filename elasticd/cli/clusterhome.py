@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.settings.places import default_home
 from elasticd.shell.network import ownaddresses
+from elasticd.shell.network.binding import refuse_shared
 from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage import issuing, papers
 from elasticd.trust import tokens
@@ -258,14 +260,16 @@ def reached_at(listen: str, host: str, settings: NodeConfig) -> str:
     return settings.advertise[0] if settings.advertise else f"{host}:{port}"
 
 
-def free_port(host: str, wanted: int) -> int:
+def free_port(host: str, wanted: int, system: str = sys.platform) -> int:
     """``wanted`` if nobody listens there, else one that the system gives.
 
     Raises:
         OperationError: the address isn't this machine's.
     """
     try:
-        return _bound(host, wanted)
+        found = _bound(host, wanted)
+        refuse_shared(host, found, system)
+        return found
     except OSError:
         pass
     try:

@@ -50,6 +50,7 @@ from elasticd.settings.localhomes import node_homes
 from elasticd.settings.ownhome import make_private, refuse_open
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME, SOCKET_NAME
 from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.network.binding import refuse_shared
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
 from elasticd.supervision.birth import has_ended
@@ -290,11 +291,11 @@ def _bound(held: contextlib.ExitStack, address: str) -> str | None:
     taken = held.enter_context(socket.socket())
     # As the daemon does: connections that are only just closing don't count.
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
+    with contextlib.suppress(OSError):
         taken.bind(config.split_address(address))
-    except OSError:
-        return None
-    return address
+        refuse_shared(*config.split_address(address))
+        return address
+    return None
 
 
 def _give_papers(nodes: Sequence[LocalNode]) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+import sys
 
-from elasticd.shell.network import lookups
+from elasticd.shell.network import interfaces, lookups, ownaddresses
+
+_CONNECT_SECONDS = 1.0
+"""Who listens on this machine itself answers at once."""
 
 
 async def bound(address: str) -> list[socket.socket]:
@@ -33,3 +39,27 @@ async def bound(address: str) -> list[socket.socket]:
     if failure is not None and not found:
         raise failure
     return found
+
+
+def refuse_shared(host: str, port: int, system: str = sys.platform) -> None:
+    """macOS lets programs of one account listen on 127.0.0.1 beside 0.0.0.0 at the same port, each
+    with SO_REUSEADDR, and whoever connects meets the nearer one. Linux refuses that bind. Without
+    that option bind would refuse connections that are only just closing, so it is asked there.
+
+    Raises:
+        OSError: somebody listens where ``host:port`` would be reached.
+    """
+    if system != "darwin" or not port:
+        return
+    everywhere = [each for found in interfaces.addresses().values() for each in found]
+    for each in everywhere if host == ownaddresses.EVERYWHERE else [host]:
+        if _answers(each, port):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -18,11 +18,12 @@ from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError, OperationError, StateError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
+from elasticd.settings.config import split_address
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import account_name
 from elasticd.settings.places import FILE_NAME
 from elasticd.shell.network import ownaddresses
-from elasticd.shell.network.binding import bound
+from elasticd.shell.network.binding import bound, refuse_shared
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.journal import CUT_SUFFIX, Inspection, inspect, put_aside, salvage
@@ -114,6 +115,7 @@ def _address(home: Path, start: str) -> Iterator[HomeFinding]:
         settings = config.load(home)
         for each in asyncio.run(bound(settings.listen)):
             each.close()
+        refuse_shared(*split_address(settings.listen))
     except ElasticdError:
         return  # said elsewhere
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import socket
@@ -20,6 +21,7 @@ from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import DAEMON_FILE, LOCAL_LOCK_NAME
 from elasticd.shell.network import ownaddresses
+from elasticd.shell.network.binding import refuse_shared
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.trust import tokens
 from elasticd.trust.revoked import Revoked
@@ -397,6 +399,28 @@ def test_a_port_that_is_free() -> None:
     assert clusterhome.free_port("127.0.0.1", port) == port
     with pytest.raises(OperationError, match="can't listen on"):
         clusterhome.free_port("203.0.113.1", 7070)
+
+
+@pytest.mark.parametrize(
+    ("listens", "wanted", "shared"),
+    [
+        ("0.0.0.0", "127.0.0.1", True),
+        ("127.0.0.1", "0.0.0.0", True),
+        ("127.0.0.2", "127.0.0.1", False),
+    ],
+)
+def test_a_port_that_macos_would_let_two_programs_have_is_not_free(
+    listens: str, wanted: str, shared: bool
+) -> None:
+    """There bind(2) refuses neither, so what listens is asked."""
+    (port,) = free_ports(1)
+    with socket.create_server((listens, port)):
+        refused = pytest.raises(OSError, match="Address already in use")
+        with refused if shared else contextlib.nullcontext():
+            refuse_shared(wanted, port, "darwin")
+        refuse_shared(wanted, port, "linux")
+        assert (clusterhome.free_port(wanted, port, "darwin") == port) is not shared
+    refuse_shared(wanted, port, "darwin")
 
 
 def test_init_where_a_daemon_has_run_alone(ctl: Ctl, home: Path) -> None:
