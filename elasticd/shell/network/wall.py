@@ -28,9 +28,12 @@ AT_ONCE_SECONDS = 0.1
 REFUSALS, LASTING_SECONDS = 3, 10.0
 """So many in a row, the last so long after the first, are no accident."""
 LET_OUT = (
-    "allow elasticd in System Settings > Privacy & Security > Local Network, or run it as a service"
-    " ('sudo elasticctl service install'), which needs no permission; or see to its firewall"
+    "run it as a service ('sudo elasticctl service install'), in Apple's Terminal or over ssh, or"
+    " allow another terminal, or an agent's Python, in System Settings > Privacy & Security > Local"
+    " Network; or see to its firewall"
 )
+"""Apple's TN3179: what runs from Terminal and over ssh is let out, with its children. Another
+terminal is an app like any."""
 CURE = f"this Mac lets nothing out to it, though it is in its own network: {LET_OUT}"
 
 

@@ -39,7 +39,7 @@ LINUX = replace(
     firewall="",
     thermal="",
 )
-WALLED = "10.0.0.2:7070: this Mac lets nothing out to it: allow elasticd in System Settings"
+WALLED = "10.0.0.2:7070: this Mac lets nothing out to it: run it as a service"
 
 
 def seen(*facts: NodeFacts, skews: tuple[float, ...] = (0.0, 0.0, 0.0)) -> list[NodeSeen]:
@@ -79,7 +79,7 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("sleep", {"power": {}}, "warn", "nothing", "pmset -g"),
     ("heat", {"thermal": "heavy"}, "warn", "heavy: it is hot", "Give it air"),
     ("heat", {"thermal": ""}, "warn", "macOS doesn't say", "notifyutil -g com.apple"),
-    ("firewall", {"walled": (WALLED,)}, "fail", "10.0.0.2:7070", "Allow elasticd in System"),
+    ("firewall", {"walled": (WALLED,)}, "fail", "10.0.0.2:7070", "Run it as a service"),
     ("firewall", {"firewall": "it is enabled. (State = 1)"}, "warn", "enabled", "/opt/python"),
     ("firewall", {"firewall": ""}, "warn", "nothing", "System Settings"),
     ("subnet", {"addresses": ("10.1.0.3/24",)}, "warn", "most are in 10.0.0.0/24", "in 10.0"),
