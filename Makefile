@@ -25,6 +25,8 @@ WHOLE_RUNS := $(patsubst %,tests/unit/train/steps/test_%.py,calling leaves runne
 # tests/conftest.py refuses one that is not found like that.
 marked = $(sort $(shell grep -rlw --include='test_*.py' 'mark\.$(1)' tests))
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
+# Homebrew's python3 is newer than what elasticd was tried with: one of these is taken first, if there is one.
+TRIED := import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 
 COVERAGE_TESTS ?= tests/unit/core tests/unit/recovery tests/unit/checkpoints
 
@@ -111,8 +113,9 @@ clean: ## remove .venv and everything else that can be made again
 $(INSTALLED): pyproject.toml
 	@if ! $(PYTHON) -c '$(USABLE)' 2>/dev/null; then \
 		for python in python3 python3.13 python3.12 python3.11 none; do \
-			"$$python" -c '$(USABLE)' 2>/dev/null && break; \
+			"$$python" -c '$(TRIED)' 2>/dev/null && break; \
 		done; \
+		if [ "$$python" = none ] && python3 -c '$(USABLE)' 2>/dev/null; then python=python3; fi; \
 		if [ "$$python" = none ]; then \
 			echo "elasticd needs Python 3.11 or newer, with venv; found: $$(python3 --version 2>&1)" >&2; \
 			exit 1; \
