@@ -34,6 +34,7 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.otherdisk import is_apart, require_mounted
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
 from elasticd.launchd.protected import doubts, require_open
+from elasticd.pasting import of_home, quoted
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import (
     NOTHING_TO_DO,
@@ -73,7 +74,7 @@ log-out. Then the others go on without this Mac.
 macOS may keep it from other Macs until you allow Python in System Settings > Privacy & Security >
 Local Network. It may not ask for that.
 A service of the whole Mac has neither limit: 'elasticctl service uninstall', then
-'sudo elasticctl service install'."""
+{whole}."""
 
 APART = """
 The home is on another disk than your account: the daemon starts once that is mounted, and logs into
@@ -417,7 +418,7 @@ class LaunchdService:
             raise OperationError(
                 f"{self.agent.user} is not logged in at this Mac's screen, and an agent runs only"
                 " then: log in there (ssh is not enough), or install a service of the whole Mac:"
-                f" 'sudo elasticctl service install' (launchctl: {_said(result)})"
+                f" {_whole(self.home)} (launchctl: {_said(result)})"
             )
 
     def _call(self, *arguments: str) -> None:
@@ -453,9 +454,14 @@ def _places(plist: DaemonPlist) -> tuple[tuple[str, Path], ...]:
 
 def _limits(plist: DaemonPlist, agent: Agent | None) -> str:
     """What to know before a service is relied on."""
-    agents = "" if agent is None else AGENT_LIMITS.format(user=agent.user)
+    agents = "" if agent is None else AGENT_LIMITS.format(user=agent.user, whole=_whole(plist.home))
     apart = APART.format(log=plist.log) if plist.apart else ""
     return agents + apart + doubts(_places(plist), own_program())
+
+
+def _whole(home: Path) -> str:
+    """What installs a service of the whole Mac. sudo drops ELASTICD_HOME."""
+    return quoted(f"sudo {of_home('service install', home)}")
 
 
 def _said(result: Result) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
 from elasticd.cli.screen import warn
-from elasticd.client.homes import home_option
+from elasticd.client.homes import home_behind_sudo, home_option
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
@@ -173,7 +173,8 @@ def starting(home: Path) -> str:
     of = home_option(home)
     if is_local(home):
         return f"start it with its local cluster: 'elasticctl local up{of}'"
-    return f"start its daemon: 'elasticctl service install{of}', or 'elasticd run{of}' to watch it"
+    install = quoted(f"elasticctl service install{home_behind_sudo(home)}")
+    return f"start its daemon: {install}, or 'elasticd run{of}' to watch it"
 
 
 def restarting(home: Path) -> str:

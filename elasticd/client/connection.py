@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from elasticd.client.homes import home_option
+from elasticd.client.homes import home_behind_sudo, home_option
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError, OperationError, UsageError
@@ -44,7 +44,8 @@ class NobodyListens(NoDaemonError):
 
     def __init__(self, home: Path) -> None:
         of = home_option(home)
-        local, service = (quoted(f"elasticctl {do}{of}") for do in ("local up", "service install"))
+        local = quoted(f"elasticctl local up{of}")
+        service = quoted(f"elasticctl service install{home_behind_sudo(home)}")
         start = f"{local} or {service}"
         if is_cluster(cluster_of(home)):
             start = local

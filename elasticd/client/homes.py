@@ -41,6 +41,13 @@ def home_option(home: Path) -> str:
     return "" if named in (user_home(None), local_home(None)) else f" --home {quote(str(named))}"
 
 
+def home_behind_sudo(home: Path) -> str:
+    """As :func:`home_option`, for what may be said with sudo, which drops ELASTICD_HOME."""
+    if option := home_option(home):
+        return option
+    return f" --home {quote(str(home))}" if os.environ.get("ELASTICD_HOME") else ""
+
+
 def sockets(home: Path) -> list[Path]:
     """The control sockets under ``home``: its own, then those of its nodes. One that we may not
     look for counts, so that whoever connects to it hears that."""

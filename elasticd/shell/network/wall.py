@@ -29,8 +29,8 @@ REFUSALS, LASTING_SECONDS = 3, 10.0
 """So many in a row, the last so long after the first, are no accident."""
 LET_OUT = (
     "run it as a service ('sudo elasticctl service install'), in Apple's Terminal or over ssh, or"
-    " allow another terminal, or an agent's Python, in System Settings > Privacy & Security > Local"
-    " Network; or see to its firewall"
+    " allow another terminal or an agent's Python in System Settings > Privacy & Security > Local"
+    " Network; or open its firewall"
 )
 """Apple's TN3179: what runs from Terminal and over ssh is let out, with its children. Another
 terminal is an app like any."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.client.homes import home_option, local_home, sockets, user_home
+from elasticd.client.homes import home_behind_sudo, home_option, local_home, sockets, user_home
 from elasticd.settings.localhomes import node_homes
 from elasticd.settings.places import LOCAL_LOCK_NAME, default_home
 
@@ -59,6 +59,16 @@ def test_sockets_are_those_of_the_home_then_of_its_nodes(home: Path) -> None:
         (folder / "control.sock").touch()
     found = [path.parent.relative_to(home).as_posix() for path in sockets(home)]
     assert found == [".", "node-2", "node-10"]
+
+
+def test_behind_sudo_a_home_of_the_environment_is_named(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert home_behind_sudo(place) == home_option(place) == ""
+    assert home_behind_sudo(tmp_path) == home_option(tmp_path) == f" --home {tmp_path}"
+    monkeypatch.setenv("ELASTICD_HOME", str(tmp_path))
+    assert home_option(tmp_path) == ""
+    assert home_behind_sudo(tmp_path) == f" --home {tmp_path}"
 
 
 def test_a_command_names_a_home_that_is_not_meant_anyway(place: Path, tmp_path: Path) -> None:

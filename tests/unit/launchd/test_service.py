@@ -291,6 +291,7 @@ def test_a_whole_life_of_an_agent(tmp_path: Path, launchctl: FakeLaunchctl) -> N
     agent = agent_of(tmp_path, launchctl)
     said = agent.install()
     assert "only while ann is logged in" in said and "Privacy & Security >\nLocal Network" in said
+    assert said.endswith(f"'sudo elasticctl service install --home {agent.home}'.")
     assert "UserName" not in plistlib.loads(agent.path.read_bytes())
     assert agent.path.stat().st_mode & 0o777 == 0o644
     assert agent.status().text.endswith("an agent: only while ann is logged in")
@@ -318,7 +319,7 @@ def test_an_agent_of_somebody_who_is_not_logged_in(
     assert (status.installed, status.running, status.pid) == (True, False, None)
     assert status.text == "installed, not loaded: ann is not logged in at this Mac's screen"
     assert agent.stop() == "the service was not running"
-    why = r"ann is not logged in .* \(ssh is not enough\).*'sudo elasticctl service install'"
+    why = r"ann is not logged in .* \(ssh is not enough\).*'sudo .* service install --home /.*'"
     for verb in (agent.start, agent.restart):
         with pytest.raises(OperationError, match=why):
             verb()
