@@ -27,7 +27,7 @@ class FakeRunner:
     def grain_numbers(self) -> Iterator[int]:
         return iter(())
 
-    def reduce(self) -> Reduced:
+    def reduce(self, *, as_they_are: bool) -> Reduced:
         raise GenerationLost("ended")
 
     def rejoin(self) -> Reduced | Literal["void"]:
