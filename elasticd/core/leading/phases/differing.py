@@ -99,7 +99,11 @@ def _leave(
     agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
     if not found.majority and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
-    if not found.majority:
+    if not found.majority and office.course.released:
+        office.exactness.lose(
+            f"{found.reason}; a member has ended with the last state, which stays"
+        )
+    elif not found.majority:
         _go_back(office, world, agreed or Point(world.lineage, step - 1, world.stamp))
         if agreed is None and (newest := office.newest) is not None and not newest.agreed:
             # Nobody can say that all had it alike: who differs now may have differed then.
