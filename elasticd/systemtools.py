@@ -13,20 +13,33 @@ MACOS_VERSION = ("/usr/bin/env", "SYSTEM_VERSION_COMPAT=0", "/usr/bin/sw_vers", 
 Ask = Callable[[Sequence[str]], str]
 
 
+def run(
+    command: Sequence[str], timeout_seconds: float, errors: int = subprocess.DEVNULL
+) -> tuple[int, str]:
+    """Its exit status, and what it printed; with ``errors=subprocess.STDOUT`` also on stderr.
+
+    Raises:
+        OSError: there is no such program here, or it can't be started.
+        subprocess.TimeoutExpired: it did not end in time.
+    """
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        timeout=timeout_seconds,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
+
+
 def printed(command: Sequence[str]) -> str:
     """Empty if the tool isn't there, fails or hangs."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=SECONDS,
-            check=False,
-        )
+        status, text = run(command, SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+    return text if status == 0 else ""
 
 
 def release(system: str = sys.platform, ask: Ask = printed) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from elasticd import systemtools
 from elasticd.errors import OperationError, UsageError
 
 UNIT_NAME = "elasticd.service"
@@ -62,19 +63,11 @@ def run_command(command: Sequence[str], timeout_seconds: float) -> Result:
         OperationError: there is no such program here, or it did not end in time.
     """
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_seconds,
-            check=False,
-        )
+        return Result(*systemtools.run(command, timeout_seconds, subprocess.STDOUT))
     except FileNotFoundError:
         raise OperationError(f"{command[0]}: there is no such program here") from None
     except subprocess.TimeoutExpired:
         raise OperationError(f"{command[0]} did not end within {timeout_seconds:g} s") from None
-    return Result(done.returncode, done.stdout.decode("utf-8", "replace").strip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticd.errors import UsageError
+from elasticd.train.states.picture import attributes_of
 from elasticd.train.steps.likeness import content_digest
 
 _DEEPEST = 12
@@ -69,9 +70,7 @@ def _object(value: Any, deeper: int, own: bool) -> list[Any]:
     """Its kind, and its attributes if they count."""
     if not own:
         return [_kind(value)]
-    slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
-    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    found |= getattr(value, "__dict__", {})
+    found = dict(attributes_of(value))
     return [_kind(value), [(name, _shown(found[name], deeper)) for name in sorted(found)]]
 
 

@@ -26,6 +26,7 @@ from elasticd.recipes.rows import (
     read,
     text_of,
     tokens_of,
+    tools_of,
     width,
 )
 from elasticd.settings.recipe import Dpo
@@ -73,7 +74,7 @@ _WANTED = {
 
 
 def _text(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
-    return {"prompt": text_of(row, prompt), "completion": text_of(row, answer), **_tools(row)}
+    return {"prompt": text_of(row, prompt), "completion": text_of(row, answer), **tools_of(row)}
 
 
 def _chat(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
@@ -91,17 +92,13 @@ def _chat(row: dict[str, Any], prompt: str, answer: str) -> dict[str, Any]:
             f" of its {show(prompt)}, as only that is trained; behind those it has {roles}. What"
             f" comes before the answer belongs to {show(prompt)}"
         )
-    return {"messages": [*begin, *said], **_tools(row)}
+    return {"messages": [*begin, *said], **tools_of(row)}
 
 
 def _alike(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> bool:
     """Whether they say the same, whatever else data sets note beside it."""
     one, other = ([(m["role"], m.get("content")) for m in each] for each in (some, others))
     return one == other
-
-
-def _tools(row: dict[str, Any]) -> dict[str, Any]:
-    return {"tools": row["tools"]} if row.get("tools") is not None else {}
 
 
 def collate(longest: int) -> Callable[[Sequence[Sample]], tuple[mx.array, mx.array]]:

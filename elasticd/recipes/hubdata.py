@@ -18,6 +18,7 @@ from typing import Any
 
 from elasticd.data.tokens import cache_folder
 from elasticd.errors import UsageError
+from elasticd.recipes.rows import tools_of
 from elasticd.settings.hfdataset import HUB, HubRows
 from elasticd.settings.recipe import DATA_FILES, MlxLm
 
@@ -190,11 +191,10 @@ def _rows_of(
     names = {key: getattr(table, key) or getattr(config, key) for key in _CALLED}
     prompt, completion, chat, text = (names[key] for key in _CALLED)
     for row in found:
-        tools = {"tools": row["tools"]} if row.get("tools") is not None else {}
         if prompt in row and completion in row:
-            yield {"prompt": row[prompt], "completion": row[completion], **tools}
+            yield {"prompt": row[prompt], "completion": row[completion], **tools_of(row)}
         elif chat in row:
-            yield {"messages": row[chat], **tools}
+            yield {"messages": row[chat], **tools_of(row)}
         elif text in row:
             yield {"text": row[text]}
         else:

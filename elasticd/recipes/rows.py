@@ -155,6 +155,11 @@ def text_of(row: dict[str, Any], name: str) -> str:
     return value
 
 
+def tools_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row gives to the chat template beside its messages."""
+    return {"tools": row["tools"]} if row.get("tools") is not None else {}
+
+
 def messages_of(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """The chat that a row has under a name, each content a text: parts of text are joined, as most
     templates would write Python's words for a list. Raises ValueError: it is none."""

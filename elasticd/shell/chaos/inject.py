@@ -109,6 +109,7 @@ class Chaos:
         if blow.node == self._node.me:
             self._strike(blow)
         else:
+            await self._reach(blow.node)
             await self._tell(blow.node, StrikeHere(blow))
         return RankStruck(
             blow.what, blow.process, blow.node, blow.pid, blow.seconds, request.job, request.rank
@@ -149,7 +150,6 @@ class Chaos:
                     raise OperationError(f"{node} is not connected")
 
     async def _tell(self, node: NodeId, wanted: OfChaos) -> None:
-        await self._reach(node)
         fd = nameless_file()
         try:
             await self._neighbours.fetch(node, wanted, fd)

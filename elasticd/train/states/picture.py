@@ -127,7 +127,7 @@ class Picture:
                 self._tree(item, (where, ".", name), inputs, depth)
             return
         known = self._items(value, where, inputs, depth)
-        parts = list(_attributes(value))
+        parts = list(attributes_of(value))
         if parts or (not known and hasattr(value, "__dict__")):
             self._add(value, where)
             for name, item in parts:
@@ -204,7 +204,8 @@ class _Constant:
             return False
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, by name, in its slots too."""
     yield from getattr(value, "__dict__", {}).items()
     kind: Any = type(value)
     for name in _slots(kind):

@@ -80,6 +80,26 @@ class Shifting:
         return self(row)
 
 
+class Lowering:
+    __slots__ = "down"
+
+    def __init__(self, down: int) -> None:
+        self.down = down
+
+    def __call__(self, row: str) -> list[int]:
+        return [byte - self.down for byte in row.encode()]
+
+
+class Hiding:
+    __slots__ = ("__down",)
+
+    def __init__(self, down: int) -> None:
+        self.__down = down
+
+    def __call__(self, row: str) -> list[int]:
+        return [byte - self.__down for byte in row.encode()]
+
+
 class Counting:
     def __call__(self, row: str) -> list[int]:
         return [len(row)]
@@ -109,6 +129,10 @@ def test_functions_differ_by_what_they_are_made_of(folder: Path) -> None:
         lambda: functools.partial(functools.partial(counted), by=2),
         lambda: Shifting(0),
         lambda: Shifting(1),
+        lambda: Lowering(1),
+        lambda: Lowering(2),
+        lambda: Hiding(1),
+        lambda: Hiding(2),
         Counting,
         lambda: Shifting(0).encode,
         lambda: Shifting(2).encode,
