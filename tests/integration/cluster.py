@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -356,9 +356,11 @@ class Cluster:
         """SIGKILL; the pid, or None if that rank has no reducer now."""
         return self._kill_rank(job, rank, "reducer_pid")
 
-    def kill_trainers(self, job: str) -> list[int]:
-        """SIGKILL every rank's trainer, as nearly at once as can be; the pids."""
-        return self._kill([rank["pid"] for rank in self.status(job)["ranks"]])
+    def kill_trainers(self, job: str, nodes: Collection[str] | None = None) -> list[int]:
+        """SIGKILL the trainers of all ranks, or of those on ``nodes``, as nearly at once as can
+        be; the pids."""
+        ranks = self.status(job)["ranks"]
+        return self._kill([r["pid"] for r in ranks if nodes is None or r["node"] in nodes])
 
     def _kill_rank(self, job: str, rank: int, key: str) -> int | None:
         pids = [r[key] for r in self.status(job)["ranks"] if r["rank"] == rank]

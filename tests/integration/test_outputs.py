@@ -136,20 +136,20 @@ def test_the_best_model_is_the_one_that_the_state_knows(cluster: Cluster, tmp_pa
         job__args=SLOW,
     )
     ranks = cluster.wait_step(job, 6)["ranks"]
+    nodes = [rank["node"] for rank in ranks]
+    for lost in (nodes[:2], nodes[2:]):
+        killed = cluster.kill_trainers(job, lost)
 
-    def back() -> bool:
-        now = cluster.status(job)
-        return len(now["ranks"]) == len(ranks) and now["recoveries"] > recoveries
+        def back(killed: list[int] = killed) -> int | None:
+            """The step, once every rank has a trainer that lives."""
+            now = cluster.status(job)
+            pids = {rank["pid"] for rank in now["ranks"]}
+            whole = now["state"] == "running" and len(pids) == len(nodes)
+            return now["step"] if whole and pids.isdisjoint(killed) else None
 
-    stay = {rank["node"] for rank in ranks[2:]}
-    for lost in (ranks[:2], ranks[2:]):
-        status = cluster.status(job)
-        recoveries = status["recoveries"]
-        for rank in status["ranks"]:
-            if rank["node"] in {each["node"] for each in lost}:
-                cluster.kill_trainer(job, rank["rank"])
-        cluster.wait_for("all to be there again", back)
-    assert main_of(cluster, job) not in stay
+        assert len(killed) == 2
+        cluster.wait_step(job, 1 + cluster.wait_for("all to be there again", back))
+    assert main_of(cluster, job) in nodes[:2]
     cluster.hurry(job)
     cluster.wait_end(job)
     cluster.command("outputs", job, "--out", tmp_path / "out")
