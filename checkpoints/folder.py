@@ -144,6 +144,17 @@ class CheckpointFolder:
             if path.name not in ours and path.name != layout.MANIFEST_NAME and path.is_file():
                 self.disk.remove_file(path)
 
+    def put_aside(self) -> bool:
+        """Give up the name, and keep the bytes, for people, until the job is forgotten. False: what
+        was put aside before is in the way."""
+        aside = self.path.with_name(self.path.name + layout.DAMAGED)
+        if aside.exists():
+            return False
+        with refusing(self.path):
+            self.disk.rename(self.path, aside)
+            self.disk.sync_folder(self.path.parent)
+        return True
+
     def discard(self) -> None:
         """Remove it at once; a crash may leave bytes under a temporary name."""
         with refusing(self.path):

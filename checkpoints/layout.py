@@ -15,7 +15,8 @@ from elasticd.types import Stamp
 PARTIAL = ".partial"
 MANIFEST_NAME = "manifest.msgpack"
 DAMAGED = ".damaged"
-"""How the name of a shard ends that is not what was written and that no peer could replace."""
+"""How the name of a shard ends that is not what was written and that no peer could replace, and
+that of a checkpoint which nobody can complete and whose name another one needs."""
 STAMP_DIGITS = 12
 """Of a stamp, in a folder's name: for people and for uniqueness; the manifest holds the whole."""
 

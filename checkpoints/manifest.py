@@ -101,6 +101,16 @@ class Manifest:
         return (self.job, self.point, self.shards) == (other.job, other.point, other.shards)
 
 
+def ousts(new: Manifest, old: Manifest) -> bool:
+    """Whether ``new`` is of a lineage that left ``old``'s before that one's state, which has the
+    same name. So a world calls a state that no disk took, since part of another was there, which
+    nobody could complete."""
+    parent = new.parent
+    if parent is None or parent.lineage != old.lineage or parent.step >= old.step:
+        return False
+    return (new.job, new.step, new.stamp) == (old.job, old.step, old.stamp)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What one node has of a checkpoint: the manifest, and the shards there with the right size."""

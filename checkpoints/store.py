@@ -178,7 +178,7 @@ class LocalStore:
         """Make the checkpoint final on this node, which may hold none of its shards.
 
         Doing it again is fine; a manifest of the same state that names other holders takes over.
-        One of other files gives way if it only says that others have them.
+        One of other files gives way if it only says that others have them, or if it is ousted.
 
         Raises:
             StateError: also when another state has that name; LackError when a shard that this
@@ -188,7 +188,7 @@ class LocalStore:
         final, partial = self._final(job, step, stamp), self._partial(job, step, stamp)
         data = manifest.encode(new)
         old = self._find(job, step, stamp)
-        if old is not None and not old.same_state(new) and not self._give_way(old):
+        if old is not None and not old.same_state(new) and not self._give_way(old, new):
             raise StateError(f"{final}: another state is committed there")
         at = self._folder(job, step, stamp)
         folder = self._at(at)
@@ -282,12 +282,13 @@ class LocalStore:
         mine = () if self._node is None else found.held_by(self._node)
         return not mine and not self.held(found.job, found.step, found.stamp)
 
-    def _give_way(self, found: Manifest) -> bool:
-        """Whether other files can have the name of a final checkpoint, which is then gone."""
-        if not self._only_names(found):
-            return False
-        self._at(self._final(found.job, found.step, found.stamp)).discard()
-        return True
+    def _give_way(self, found: Manifest, new: Manifest | None = None) -> bool:
+        """Whether other files can have the name of a final checkpoint, then gone or put aside."""
+        final = self._final(found.job, found.step, found.stamp)
+        if self._only_names(found):
+            self._at(final).discard()
+            return True
+        return new is not None and manifest.ousts(new, found) and self._at(final).put_aside()
 
     def _at(self, path: Path) -> CheckpointFolder:
         return CheckpointFolder(path, self._node, self._disk)

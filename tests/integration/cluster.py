@@ -357,18 +357,16 @@ class Cluster:
         return self._kill_rank(job, rank, "reducer_pid")
 
     def kill_trainers(self, job: str, nodes: Collection[str] | None = None) -> list[int]:
-        """SIGKILL the trainers of all ranks, or of those on ``nodes``, as nearly at once as can
-        be; the pids."""
-        ranks = self.status(job)["ranks"]
-        return self._kill([r["pid"] for r in ranks if nodes is None or r["node"] in nodes])
+        """SIGKILL all ranks' trainers, or those on ``nodes``, as nearly at once as can be; pids."""
+        found = self.status(job)["ranks"]
+        return self._kill([r["pid"] for r in found if r["node"] in (nodes or self.nodes)])
 
     def _kill_rank(self, job: str, rank: int, key: str) -> int | None:
         pids = [r[key] for r in self.status(job)["ranks"] if r["rank"] == rank]
         return next(iter(self._kill(pids)), None)
 
     def _kill(self, pids: Sequence[int]) -> list[int]:
-        ours = {one.pid for one in self.note()}
-        found = [pid for pid in pids if pid in ours]
+        found = sorted({one.pid for one in self.note()}.intersection(pids))
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticd.checkpoints.manifest import Manifest, Stored
+from elasticd.checkpoints.manifest import Manifest, Stored, ousts
 from elasticd.checkpoints.retention import KeepLast, overtaken
 from elasticd.core.recall import Recall, without_promises
 from elasticd.core.words.codec import to_plain
@@ -223,8 +223,8 @@ class Disk:
     def _only_names(self, node: NodeId, final: Manifest) -> bool:
         return not final.held_by(node) and not self.held(final)
 
-    def _give_way(self, node: NodeId, final: Manifest) -> bool:
-        if not self._only_names(node, final):
+    def _give_way(self, node: NodeId, final: Manifest, new: Manifest | None = None) -> bool:
+        if not self._only_names(node, final) and (new is None or not ousts(new, final)):
             return False
         del self.finals[final.job, final.step, final.stamp]
         return True
@@ -290,7 +290,11 @@ class Disk:
         if self.full:
             self.refused.add(key)
             return "no space left on device"
-        if old is not None and not old.same_state(manifest) and not self._give_way(node, old):
+        if (
+            old is not None
+            and not old.same_state(manifest)
+            and not self._give_way(node, old, manifest)
+        ):
             return "another state is committed there"
         for index in manifest.held_by(node):
             if not self._seems_whole(key, manifest, index):

@@ -79,6 +79,8 @@ class Situation:
     """What was written of states of which nobody knows who is right."""
     strict: bool = False
     """No other side trains."""
+    barred: Point | None = None
+    """The state of the last world that no disk takes under its name."""
     overtaken: bool = False
     """There was a newer world than all that are known here."""
 
@@ -236,8 +238,10 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         rung = "rescue"  # who holds it was in none of the worlds that went on
     lineage = best.point.lineage
     last = at.roster.last_run(lineage, at.world) or at.roster.last_of(lineage, at.world)
+    barred = at.barred is not None and best.point == at.barred
     if (
         last is not None
+        and not barred
         and (best.entered or NO_TAG) >= max(last.generation, dict(at.ran).get(lineage, NO_TAG))
         and not at.overtaken
         and not is_left(at.left, lineage, best.point.step)
@@ -251,11 +255,14 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         return Start(resume, rung, _parent_of(at, lineage))
     # Others of that world may go on without us: we do so under a name of our own.
     parent = best.point if _has_checkpoints(at, lineage) else _parent_of(at, lineage)
+    if barred and parent is not None and parent.step == best.point.step:
+        # What disks have of that step is not of the new line.
+        parent = replace(parent, step=parent.step - 1)
     point = replace(best.point, lineage=Lineage(at.nonce()))
-    opened = (
-        f"lineage {point.lineage} opens after step {point.step} of {lineage}:"
-        " others of its last world may go on with that"
-    )
+    why = "others of its last world may go on with that"
+    if barred:
+        why = "disks have another state of that step, which nobody can complete"
+    opened = f"lineage {point.lineage} opens after step {point.step} of {lineage}: {why}"
     resume = replace(resume, point=point)
     return Start(resume, rung, parent, opened=opened, origin=best.point)
 

@@ -108,7 +108,8 @@ class Checkpoint:
 
     def wrote(self, node: NodeId, written: ShardsWritten, now: float) -> list[int]:
         """``node`` has these shards. Returns those that differ from what others have said."""
-        self.generation = written.generation
+        if written.generation != self.generation:
+            self.generation, self.disputed = written.generation, False
         if not written.check:  # else it tells of what it has written itself, perhaps once more
             self.pulling.discard(node)
         self.failed.pop(node, None)

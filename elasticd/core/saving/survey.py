@@ -16,7 +16,7 @@ from elasticd.core.saving.descent import Descent, Reports
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.shelf import Shelf
 from elasticd.recovery.lineages import is_left, remaining
-from elasticd.types import Lineage, NodeId, Point
+from elasticd.types import Lineage, NodeId, Point, Tag
 
 
 @dataclass(slots=True)
@@ -64,6 +64,12 @@ class Survey:
         only those who hold the state can write it again."""
         found = [e for e in self.shelf.open.values() if e.step == step and e.lost]
         return any(not e.complete and not self.replicas.writing(e) for e in found)
+
+    def barred(self, generation: Tag) -> Point | None:
+        """The state that the world has written in vain: disks have a part of another one under its
+        name, which nobody can complete."""
+        found = [e for e in self.shelf.open.values() if e.lost and e.disputed and not e.complete]
+        return next((e.key.point for e in found if e.generation == generation), None)
 
     def covers(self, point: Point, parent: Point | None) -> bool:
         """Whether this state's checkpoint is made, or will be without anybody writing it again: one

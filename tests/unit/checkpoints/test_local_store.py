@@ -16,7 +16,7 @@ from elasticd.checkpoints import layout
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.store import LocalStore
 from elasticd.errors import StateError
-from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Stamp
+from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp
 
 JOB, ME, PEER = JobId("job-1"), NodeId("me"), NodeId("peer")
 COUNT = 2
@@ -179,6 +179,35 @@ def test_commit_drops_the_files_of_another_cut(store: LocalStore, tmp_path: Path
     commit(store, 10)
     names = [path.name for path in path_of(tmp_path, 10, 0).parent.iterdir()]
     assert sorted(names) == [layout.MANIFEST_NAME, layout.shard_name(0, COUNT)]
+
+
+def test_what_nobody_can_complete_is_put_aside_for_a_line_that_left_before_it(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    commit(store, 10)
+    old, whole = path_of(tmp_path, 10, 0).parent, b"other"
+    written = old.with_name(layout.partial_name(10, stamp_of(10))) / layout.shard_name(0, 1)
+    written.parent.mkdir()
+    written.write_bytes(whole)
+    shards = (Shard(0, len(whole), digest_of(whole)),)
+    new = replace(
+        manifest_of(10), lineage=Lineage("next"), count=1, shards=shards, holders=((ME,),)
+    )
+    here = Point(Lineage("line"), 10, stamp_of(10))
+    for parent in (None, here, replace(here, step=9, lineage=Lineage("third"))):
+        with pytest.raises(StateError, match="another state is committed there"):
+            store.commit(replace(new, parent=parent))
+    new = replace(new, parent=replace(here, step=9))
+    store.commit(new)
+    assert store.stored(JOB) == [Stored(new, (0,))]
+    aside = old.with_name(old.name + layout.DAMAGED)
+    assert (aside / layout.shard_name(0, COUNT)).read_bytes() == content(10, 0)
+    assert store.sweep().removed == () and aside.is_dir()
+    # One that was put aside is not written over either.
+    other = replace(new, lineage=Lineage("after"), parent=Point(new.lineage, 9, stamp_of(10)))
+    with pytest.raises(StateError, match="another state is committed there"):
+        store.commit(replace(other, shards=(replace(shards[0], digest="0" * 64),)))
+    assert store.stored(JOB) == [Stored(new, (0,))]
 
 
 def test_another_state_of_the_same_name_is_refused(store: LocalStore) -> None:

@@ -28,7 +28,7 @@ from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.planning import Situation
 from elasticd.core.words.worlds import Freeze, Holding
 from elasticd.recovery.faults import RING_FAULTS
-from elasticd.types import NO_TAG, NodeId
+from elasticd.types import NO_TAG, NodeId, Point
 
 
 @dataclass(slots=True)
@@ -173,6 +173,7 @@ class Freezing:
             left=office.histories.left,
             ran=office.histories.ran,
             spoilt=office.checkpoints.spoilt,
+            barred=self._barred(),
         )
         return Council(
             situation,
@@ -183,6 +184,13 @@ class Freezing:
             quiet_seconds=ctx.departures.quiet_at - ctx.now,
             strain=self._strain(),
         )
+
+    def _barred(self) -> Point | None:
+        """The state that the last world could not store, if there is nothing to go back to."""
+        office = self.office
+        if office.world is None or office.newest is not None:
+            return None
+        return office.checkpoints.survey.barred(office.world.generation)
 
     def _strain(self) -> Strain:
         office, account = self.office, self.office.account
@@ -234,6 +242,13 @@ class Freezing:
             office.exactness.lose(
                 f"no checkpoint on which all agreed is within reach: all go back to step {step},"
                 " in whose state may be sums of who diverged"
+            )
+            if office.exactness.forbids:
+                return Outcome("failed", office.exactness.forbids)
+        if start.origin is not None and start.origin == self._barred():
+            office.exactness.lose(
+                f"disks have another state of step {start.origin.step} than the members, and no"
+                " whole copy of it: the members' is stored, which may be the wrong one"
             )
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
