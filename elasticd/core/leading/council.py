@@ -80,7 +80,15 @@ class OlderState:
     newest_known: int
 
 
-Told = LeftOut | OneOfMany | OlderState
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The members' state after this step is to be stored under another name: disks have another
+    one, which nobody can complete."""
+
+    step: int
+
+
+Told = LeftOut | OneOfMany | OlderState | Renamed
 """What people are told of a decision, beside its reason."""
 
 
@@ -152,6 +160,8 @@ def decide(council: Council) -> Plan | Wait | Apart | Fail:
         return Wait(start, told=told)
     if council.strain.doubted and (back := _from_disk(at)) is not None:
         at, start = back
+    if start.origin is not None and start.origin == at.barred:
+        told = (*told, Renamed(start.origin.step))
     if start.older >= 0:
         told = (*told, OlderState(start.older))
     if mismatch := at.roster.mismatch(start.resume.members):

@@ -238,7 +238,7 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         rung = "rescue"  # who holds it was in none of the worlds that went on
     lineage = best.point.lineage
     last = at.roster.last_run(lineage, at.world) or at.roster.last_of(lineage, at.world)
-    barred = at.barred is not None and best.point == at.barred
+    barred = best.point == at.barred
     if (
         last is not None
         and not barred
@@ -253,15 +253,13 @@ def _from_survivors(at: Situation, best: restore.Held) -> Start:
         )
     ):
         return Start(resume, rung, _parent_of(at, lineage))
-    # Others of that world may go on without us: we do so under a name of our own.
+    # We go on under a name of our own.
     parent = best.point if _has_checkpoints(at, lineage) else _parent_of(at, lineage)
-    if barred and parent is not None and parent.step == best.point.step:
-        # What disks have of that step is not of the new line.
-        parent = replace(parent, step=parent.step - 1)
-    point = replace(best.point, lineage=Lineage(at.nonce()))
     why = "others of its last world may go on with that"
-    if barred:
+    if barred:  # what disks have of that step is not of the new line
+        parent = replace(best.point, step=best.point.step - 1)
         why = "disks have another state of that step, which nobody can complete"
+    point = replace(best.point, lineage=Lineage(at.nonce()))
     opened = f"lineage {point.lineage} opens after step {point.step} of {lineage}: {why}"
     resume = replace(resume, point=point)
     return Start(resume, rung, parent, opened=opened, origin=best.point)

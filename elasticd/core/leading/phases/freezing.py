@@ -15,6 +15,7 @@ from elasticd.core.leading.council import (
     OlderState,
     OneOfMany,
     Plan,
+    Renamed,
     Strain,
     Told,
     Wait,
@@ -219,6 +220,11 @@ class Freezing:
                 )
                 ctx.emit("state_chosen", chosen, job, culprit=node)
                 self.office.exactness.lose(chosen)
+            case Renamed(step):
+                self.office.exactness.lose(
+                    f"disks have another state of step {step} than the members, and no whole copy"
+                    " of it: the members' is stored, which may be the wrong one"
+                )
             case OlderState(newest_known):
                 ctx.log("warning", "an older state has to do", newest_known=newest_known)
             case _:
@@ -242,13 +248,6 @@ class Freezing:
             office.exactness.lose(
                 f"no checkpoint on which all agreed is within reach: all go back to step {step},"
                 " in whose state may be sums of who diverged"
-            )
-            if office.exactness.forbids:
-                return Outcome("failed", office.exactness.forbids)
-        if start.origin is not None and start.origin == self._barred():
-            office.exactness.lose(
-                f"disks have another state of step {start.origin.step} than the members, and no"
-                " whole copy of it: the members' is stored, which may be the wrong one"
             )
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
