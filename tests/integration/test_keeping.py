@@ -69,9 +69,10 @@ def test_what_is_removed_spares_the_job_that_trains(
             lambda: not any(kinds_of(cluster, each) & set(RECREATED) for each in beyond),
         )
         for each in beyond:
-            assert kinds_of(cluster, each) == before[each] - set(RECREATED), "results stay"
+            assert kinds_of(cluster, each) >= before[each] - set(RECREATED), "results stay"
             assert kinds_of(cluster, each, "node-1"), "the other daemon has not looked yet"
-        assert kinds_of(cluster, last) == before[last], "[keep] jobs = 1"
+        # A second after a job's end there may be more of it: the losses are looked at once a second.
+        assert kinds_of(cluster, last) >= before[last], "[keep] jobs = 1"
         sizes = disk(cluster)
         assert all("work" not in sizes[each] for each in beyond if each in sizes), sizes
         assert {job, last} <= set(sizes), sizes

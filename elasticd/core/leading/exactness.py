@@ -9,7 +9,7 @@ from typing import Literal
 from elasticd.core.context import Context
 from elasticd.core.leading.oncpu import BACK, OnCpu
 from elasticd.core.leading.proofs import Proofs
-from elasticd.core.words.records import ProbeDigests, World
+from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.recovery.origin import Origin, changed, origin_of
@@ -117,6 +117,11 @@ class Exactness:
         if not world.exact:
             self.lost = self.lost or _UNTOLD
 
+    def recall(self, record: JobRecord, ours: World | None) -> None:
+        """The record may tell what an earlier leader knew; ``ours`` is the world that we lead."""
+        self.on_cpu.recall(record.on_cpu, ours)
+        self.origin = self.origin or record.origin
+
     def heard(self, world: World, ours: World | None) -> None:
         """A member tells of this world, which an earlier leader may have made; ``ours`` is the one
         that we lead."""
@@ -128,17 +133,18 @@ class Exactness:
         self.judged.clear()
         self.proofs.judge_anew()
 
-    def _fresh(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> Probes:
-        """The probes of those who were not told a verdict yet; none before all have told theirs."""
+    def _fresh(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> Probes | None:
+        """The probes of those who were not told a verdict yet; nothing before all have told
+        theirs."""
         fresh: Probes = []
         for node in world.members:
             status = statuses.get(node)
             if status is None or status.trainer is None or status.world is None:
-                return []
+                return None
             if status.trainer.judged or node in self.judged:
                 continue
             if status.trainer.probe is None or status.world.generation != world.generation:
-                return []
+                return None
             fresh.append((node, status.trainer.probe))
         return fresh
 
@@ -157,7 +163,12 @@ class Exactness:
         """Tell the members whether their probes agree, before the first step of fresh processes.
         Or why ``world`` is left instead, for one that makes updates on the CPU."""
         fresh = self._fresh(world, statuses)
+        if fresh is None:
+            return ""
         if not fresh:
+            if not self.origin:
+                # Who has stayed knows it, also where an earlier leader died with what it knew.
+                self._compare_origin(world, statuses)
             return ""
         if why := self._moves(world, fresh):
             return why

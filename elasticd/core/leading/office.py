@@ -210,7 +210,7 @@ class Office:
         """The record may tell more: other nodes know of histories, and operators of nodes that are
         to be tried again, and of memory that there is again."""
         self.histories.recall(record.left, record.ran)
-        self.exactness.on_cpu.recall(record.on_cpu, self.world)
+        self.exactness.recall(record, self.world)
         self.relief.recall(*relief_of(record))
         self.fitness.recall(record)
         for node, status in list(self.statuses.items()):

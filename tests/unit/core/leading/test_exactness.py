@@ -133,6 +133,30 @@ def test_going_on_with_something_else_costs_it(other: dict[str, str], said: str)
     assert not bench.office.exactness.promised
 
 
+def test_the_next_leader_learns_it_from_those_who_have_stayed() -> None:
+    """The one that knew it died before it told anybody."""
+    bench = Bench()
+    world = bench.adopt(step=5)
+    told = status_of("active", world, committed=5)
+    assert told.trainer is not None and told.trainer.judged
+    stayed = replace(told.trainer, fingerprint={"mlx": "0.31 cpu"})
+    for node in world.members:
+        bench.driver.hear(node, replace(told, trainer=stayed))
+    assert bench.office.exactness.origin == (("mlx", "0.31 cpu"),)
+    built(bench, 5, mlx="0.32 cpu")
+    (reason,) = (event.reason for event in bench.told("exact_lost"))
+    assert reason.endswith("MLX is 0.32 cpu, and was 0.31 cpu")
+
+
+def test_the_next_leader_learns_it_from_a_record_that_comes_later() -> None:
+    bench = Bench()
+    bench.adopt(step=5)
+    bench.driver.recall(replace(bench.record, origin=(("mlx", "0.31 cpu"),)))
+    built(bench, 5, mlx="0.32 cpu")
+    (reason,) = (event.reason for event in bench.told("exact_lost"))
+    assert reason.endswith("MLX is 0.32 cpu, and was 0.31 cpu")
+
+
 def test_a_job_that_has_taken_no_step_may_begin_with_something_else() -> None:
     bench = Bench(origin=(("mlx", "0.31 cpu"),))
     built(bench, 0, mlx="0.32 cpu")
