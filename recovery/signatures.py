@@ -79,6 +79,9 @@ class LastMemory:
     """How often the kernel killed for want of memory in that cgroup since the process started."""
     available_bytes: int = 0
     total_bytes: int = 0
+    pressure: str = ""
+    """What macOS said of the machine's memory when it was about to run out. What is available tells
+    little there: memory that must be compressed or written out first counts as such."""
     waited_seconds: float = 0.0
     """Beside its memory: for so long it had been in a call of the kernel that a disk or a file
     server is to answer."""
@@ -153,7 +156,7 @@ def _shortage(memory: LastMemory) -> str:
     if memory.total_bytes and memory.available_bytes <= _LOW_AVAILABLE * memory.total_bytes:
         available, total = _mib(memory.available_bytes), _mib(memory.total_bytes)
         return f"{available} of the machine's {total} MiB were left"
-    return ""
+    return memory.pressure
 
 
 def _use(memory: LastMemory) -> str:

@@ -23,6 +23,9 @@ from typing import Any
 import psutil
 
 _LOOK_SECONDS = 0.05
+_LOOK_AGAIN_SECONDS = 1.0
+"""After so long without a word of kqueue it is looked whether the process runs at all: of one that
+ended while it was asked nothing may be told."""
 
 
 def watch_exit(
@@ -112,14 +115,16 @@ def _wait_by_kqueue(pid: int, kernel: Any) -> bool:
         pid, kernel.KQ_FILTER_PROC, kernel.KQ_EV_ADD | kernel.KQ_EV_ONESHOT, kernel.KQ_NOTE_EXIT
     )
     try:
-        (told,) = queue.control([event], 1, None)
+        told = queue.control([event], 1, _LOOK_AGAIN_SECONDS)
+        while not told and _runs(pid):
+            told = queue.control(None, 1, _LOOK_AGAIN_SECONDS)
     except ProcessLookupError:
         return True
     except OSError:
         return False
     finally:
         queue.close()
-    return not told.flags & kernel.KQ_EV_ERROR or told.data == errno.ESRCH
+    return all(one.data == errno.ESRCH for one in told if one.flags & kernel.KQ_EV_ERROR)
 
 
 def _runs(pid: int) -> bool:

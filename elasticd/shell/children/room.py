@@ -13,7 +13,7 @@ import psutil
 
 LEAST_LEFT = 0.04
 """Of the whole; with less, memory is about to run out."""
-_WARNING_LEVEL = 2
+_WARNING_LEVEL, _CRITICAL_LEVEL = 2, 4
 """Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4. At 4 it kills already."""
 _UNLIMITED_BYTES = 1 << 60
 """Version 1 of memory cgroups writes no limit as a number about as large as can be."""
@@ -26,6 +26,8 @@ _CACHE = ("active_file", "inactive_file")
 class LowMemory:
     reason: str
     left_bytes: int
+    critical: bool = False
+    """The system says itself that it kills."""
 
 
 def pressure(
@@ -36,8 +38,10 @@ def pressure(
     machine = psutil.virtual_memory()
     if platform == "darwin":
         level = (level_of or _macos_level)()
+        if level < _WARNING_LEVEL:
+            return None
         text = f"macOS reports memory pressure {level} of 4"
-        return LowMemory(text, machine.available) if level >= _WARNING_LEVEL else None
+        return LowMemory(text, machine.available, critical=level >= _CRITICAL_LEVEL)
     found = [_shortage(machine.available, machine.total, "memory")]
     for one in {one for group in groups for one in _with_parents(group)}:
         if (room := left(one)) is not None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ STOPPED_SECONDS = 1.6
 WAITED_SECONDS = 5.0
 """A disk answers sooner, a file server that is there too."""
 PRESSED_SECONDS = 2.0
+CRITICAL_SECONDS = 5.0
+"""For so long what was said of a machine that kills counts for a process that ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,13 @@ class ChildWatch:
         children: Callable[[], Iterable[Child]],
         stopped: Callable[[Child, float], None],
         pressed: Callable[[str, int], None] = lambda reason, left_bytes: None,
+        pressure: Callable[[Iterable[Path]], room.LowMemory | None] = room.pressure,
     ) -> None:
         self._children = children
         self._stopped, self._pressed = stopped, pressed
-        self._pressed_at = float("-inf")
+        self._pressure = pressure
+        self._pressed_at = self._critical_at = float("-inf")
+        self._critical = ""
         self._seen: dict[int, _Seen] = {}
         self._told: set[int] = set()
         self._tasks = Tasks("looking at this node's processes")
@@ -78,18 +84,21 @@ class ChildWatch:
     def close(self) -> None:
         self._tasks.stop()
 
-    def last_seen(self, pid: int) -> LastMemory | None:
-        """What is known of the memory of a child that has just ended; forgets it."""
+    def last_seen(self, pid: int, now: float | None = None) -> LastMemory | None:
+        """What is known of the memory of a child that has just ended; forgets it. ``now``: by the
+        monotonic clock, as in :meth:`look`."""
         seen = self._seen.pop(pid, None)
         self._told.discard(pid)
         if seen is None:
             return None
         machine = psutil.virtual_memory()
         kills = room.kills(seen.group) - seen.kills_before
+        now = time.monotonic() if now is None else now
         return replace(
             seen.memory,
             group_kills=max(0, kills),
             available_bytes=min(seen.memory.available_bytes, machine.available),
+            pressure=self._critical if now - self._critical_at < CRITICAL_SECONDS else "",
         )
 
     async def _run(self) -> None:
@@ -103,10 +112,18 @@ class ChildWatch:
             before = now
             for child in list(self._children()):
                 self.look(child, now)
-            groups = (seen.group for seen in self._seen.values() if seen.group is not None)
-            if now - self._pressed_at > PRESSED_SECONDS and (short := room.pressure(groups)):
-                self._pressed_at = now
-                self._pressed(short.reason, short.left_bytes)
+            self.look_at_memory(now)
+
+    def look_at_memory(self, now: float) -> None:
+        """Look whether the machine, or a cgroup of the children, is short of it now."""
+        if now - self._pressed_at <= PRESSED_SECONDS:
+            return
+        groups = (seen.group for seen in self._seen.values() if seen.group is not None)
+        if short := self._pressure(groups):
+            self._pressed_at = now
+            if short.critical:
+                self._critical_at, self._critical = now, short.reason
+            self._pressed(short.reason, short.left_bytes)
 
     def _forget_time(self, now: float) -> None:
         for seen in self._seen.values():

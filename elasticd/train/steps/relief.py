@@ -17,6 +17,7 @@ from elasticd.train.steps import recompute
 _CACHE_BYTES = 64 << 20
 """What MLX may keep of freed memory once memory was short, and while a trainer waits."""
 _CACHES = 2
+_ROW_BYTES = 1 << 20
 """The caches of all trainers of a machine may have one part in so many of its memory. (MLX on Metal
 would keep up to 95 % of it, in each process.)"""
 _TRAINER = "elasticd.train"
@@ -184,4 +185,10 @@ def allocate(size_bytes: int) -> None:
     """
     if mx.metal.is_available():
         size_bytes = max(size_bytes, gpu_info("max_buffer_length") + (1 << 20))
-    mx.eval(mx.zeros((size_bytes,), mx.uint8))
+    mx.eval(unmade(size_bytes))
+
+
+def unmade(size_bytes: int) -> mx.array:
+    """An array of at least so many bytes, which nobody has evaluated. It has rows: MLX takes no
+    dimension of 2^31 and more, and Metal's limits are far above that."""
+    return mx.zeros((-(-size_bytes // _ROW_BYTES), _ROW_BYTES), mx.uint8)

@@ -82,6 +82,15 @@ def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
     assert "256 of the machine's 16384 MiB" in found.text
 
 
+def test_macos_says_itself_that_memory_is_short() -> None:
+    """What is available counts memory there that must be compressed first."""
+    said = "macOS reports memory pressure 4 of 4"
+    memory = LastMemory(available_bytes=6 * GIB, total_bytes=16 * GIB, pressure=said)
+    found = cause_of_exit(-9, "", memory)
+    assert (found.fault, found.confidence) == ("oom", "possible") and said in found.text
+    assert cause_of_exit(1, "", memory).fault == "worker_exit"
+
+
 @pytest.mark.parametrize("status", [-11, 139])
 def test_a_segmentation_fault_at_the_limit(status: int) -> None:
     memory = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)

@@ -39,10 +39,12 @@ class Darwin:
     Attributes:
         refuses: an error that it has for whatever it is asked; 0: none.
         raises: whether errors are raised, as without room for an event, or are events.
+        deaf: it tells nothing of an end, as of a process that ended while it was asked.
     """
 
     refuses: int = 0
     raises: bool = False
+    deaf: bool = False
     open: int = 0
     asked: list[Kevent] = field(default_factory=list)
     KQ_FILTER_PROC = -5
@@ -59,16 +61,22 @@ class Darwin:
     def close(self) -> None:
         self.open -= 1
 
-    def control(self, changes: list[Kevent], most: int, timeout: float | None) -> list[Kevent]:
-        (event,), pid = changes, changes[0].ident
-        assert (most, timeout) == (1, None) and self.open
-        self.asked.append(event)
+    def control(self, changes: list[Kevent] | None, most: int, timeout: float) -> list[Kevent]:
+        assert most == 1 and self.open
+        self.asked += changes or []
+        event = self.asked[-1]
+        pid, until = event.ident, time.monotonic() + timeout
+        if self.deaf:
+            time.sleep(timeout)
+            return []
         # filt_procattach looks with proc_find, which finds no zombies.
         if error := self.refuses or (errno.ESRCH if _has_ended(pid) else 0):
             if self.raises:
                 raise OSError(error, os.strerror(error))
             return [Kevent(pid, event.filter, self.KQ_EV_ERROR, data=error)]
         while not _has_ended(pid):
+            if time.monotonic() > until:
+                return []
             time.sleep(0.005)
         return [Kevent(pid, event.filter, event.flags, self.KQ_NOTE_EXIT)]
 
@@ -92,6 +100,7 @@ KERNELS = {
     "here": lambda: Asked(sys.platform, select),
     "darwin": lambda: Asked("darwin", Darwin()),
     "darwin, raised": lambda: Asked("darwin", Darwin(raises=True)),
+    "darwin, deaf": lambda: Asked("darwin", Darwin(deaf=True)),
     "darwin, no memory": lambda: Asked("darwin", Darwin(errno.ENOMEM)),
     "darwin, no memory, raised": lambda: Asked("darwin", Darwin(errno.ENOMEM, raises=True)),
     "darwin, no files": lambda: Asked("darwin", Darwin(errno.EMFILE)),

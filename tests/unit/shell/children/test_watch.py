@@ -15,8 +15,14 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from elasticd.shell.children.room import LowMemory
 from elasticd.shell.children.server import Child
-from elasticd.shell.children.watch import LOOK_SECONDS, STOPPED_SECONDS, ChildWatch
+from elasticd.shell.children.watch import (
+    CRITICAL_SECONDS,
+    LOOK_SECONDS,
+    STOPPED_SECONDS,
+    ChildWatch,
+)
 
 pytestmark = pytest.mark.process
 
@@ -56,14 +62,32 @@ def test_memory_outlives_the_process(process: Process) -> None:
     process.popen.kill()
     process.popen.wait()
     watch.look(process.child, 1.0)
-    memory = watch.last_seen(process.pid)
+    memory = watch.last_seen(process.pid, 1.0)
     assert memory is not None
     assert 1 << 20 < memory.resident_bytes <= memory.virtual_bytes
     assert memory.total_bytes > memory.available_bytes > 0
     assert memory.group_kills == 0
     if sys.platform == "linux":
         assert memory.address_space_limit_bytes == 1 << 40
-    assert watch.last_seen(process.pid) is None
+    assert watch.last_seen(process.pid, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("critical", "after", "counts"),
+    [(True, 0.1, True), (True, CRITICAL_SECONDS + 0.1, False), (False, 0.1, False)],
+)
+def test_what_a_mac_said_before_it_killed_is_known(
+    process: Process, critical: bool, after: float, counts: bool
+) -> None:
+    short = LowMemory("memory pressure 4 of 4", 1 << 30, critical=critical)
+    watch = ChildWatch(
+        lambda: [process.child], lambda child, seconds: None, pressure=lambda groups: short
+    )
+    watch.look(process.child, 0.0)
+    watch.look_at_memory(0.0)
+    process.popen.kill()
+    memory = watch.last_seen(process.pid, after)
+    assert memory is not None and memory.pressure == (short.reason if counts else "")
 
 
 def test_a_stop_is_told_once(process: Process) -> None:

@@ -141,3 +141,10 @@ def test_the_leader_shows_what_each_rank_uses() -> None:
     bench.driver.hear(A, progress_for_leader(world.job, read))
     shown = [{name: rank[name] for name in use} for rank in bench.driver.summary()["ranks"]]
     assert shown == [use, dict.fromkeys(use, 0), dict.fromkeys(use, 0)]
+
+
+def test_more_than_a_dimension_can_have_is_asked_for_in_rows() -> None:
+    """As a shortage on Metal has to be: its longest buffer has tens of gigabytes."""
+    size = (36 << 30) + 1
+    assert relief.unmade(size).nbytes >= size
+    relief.allocate(5 << 20)
