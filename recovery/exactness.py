@@ -9,6 +9,26 @@ NO_REPEAT = (
 )
 
 
+UNTOLD = "a world of an earlier leader was not exact; no record says why"
+GRADIENTS_DIFFER = "gradients differ between"
+UPDATES_DIFFER = "updates differ between"
+LAYOUTS_DIFFER = "state leaves differ between"
+BACK_ON_GPUS = "updates were made on GPUs again"
+_OF_BITS = (NO_REPEAT, GRADIENTS_DIFFER, UPDATES_DIFFER, LAYOUTS_DIFFER, BACK_ON_GPUS)
+
+
+def tells_of_bits(why: str) -> bool:
+    """Whether it says that members compute different bits of the same."""
+    return any(text in why for text in _OF_BITS)
+
+
+def weightier(one: str, other: str) -> str:
+    """Which of two reasons a job's record keeps, whichever side asks: rather one that tells of
+    bits, since states may differ then though nobody computes wrongly; last that nobody knows why.
+    """
+    return max(one, other, key=lambda why: (bool(why), tells_of_bits(why), why != UNTOLD, why))
+
+
 def refusal(reason: str) -> str:
     """What a job that requires exactness fails with."""
     return f"its bits can't be promised: {reason} ([world] require_exact = true)"

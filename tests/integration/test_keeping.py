@@ -71,7 +71,7 @@ def test_what_is_removed_spares_the_job_that_trains(
         for each in beyond:
             assert kinds_of(cluster, each) >= before[each] - set(RECREATED), "results stay"
             assert kinds_of(cluster, each, "node-1"), "the other daemon has not looked yet"
-        # A second after a job's end there may be more of it: the losses are looked at once a second.
+        # There may be more of it since its end: losses are looked at once a second.
         assert kinds_of(cluster, last) >= before[last], "[keep] jobs = 1"
         sizes = disk(cluster)
         assert all("work" not in sizes[each] for each in beyond if each in sizes), sizes

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from elasticd.core.leading import proofs
 from elasticd.core.leading.proofs import Proofs
-from elasticd.core.words.records import Proof, World, stayed
+from elasticd.core.words.records import Proof, World
+from elasticd.core.words.worldlines import stayed
 from elasticd.core.words.worlds import MemberStatus, Proven
 from elasticd.recovery.divergence import Unlike
 from elasticd.recovery.likeness import by_rank, unlike

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from elasticd.core.jobs.status import job_status
 from elasticd.core.taking_part import trainers
 from elasticd.core.taking_part.elastic import Elastic
 from elasticd.core.words import effects as e
@@ -462,6 +463,9 @@ class Checkers:
         loss = record.account.get("loss")
         if loss is not None and loss != loss_of(record.step):
             self.broken(f"{record.id} finished with step {record.step}, and shows the loss {loss}")
+        shown = job_status(record, {})
+        if record.inexact and shown["exact"]:
+            self.broken(f"{record.id} is shown as exact, and its record says: {record.inexact}")
 
     def _whole(self, job: JobId, steps: int) -> None:
         if steps not in self.cluster.shapes[job].may_end_at():

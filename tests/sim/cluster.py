@@ -153,6 +153,8 @@ class Setup:
     """From a reducer's end until its trainer sees the socket closed."""
     export_seconds: tuple[float, float] = (0.0005, 0.02)
     """Until a state that is given to another node is written, and has come there."""
+    end_seconds: tuple[float, float] = (0.01, 0.2)
+    """From the end of a script's loop until its process ends: it may have files to write."""
     slowness: tuple[float, ...] = ()
     """By host in order of names: how many times as long as on others a grain takes; else 1."""
     wire_seconds: float = 0.0

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.records import JobRecord, World, stayed
+from elasticd.core.words.records import JobRecord, World
+from elasticd.core.words.worldlines import stayed
 from elasticd.recovery import fitness
 from elasticd.types import JobId, NodeId
 

@@ -56,6 +56,8 @@ _ROTS = 0.1
 """The share of runs in which the newest checkpoints are rotten on all disks."""
 _MEASURED = 0.2
 """The share of clusters whose nodes have measured how fast they are."""
+_LONG_ENDS = 0.15
+"""Of the seeds: scripts that take seconds to end."""
 _UNLIKE = 0.08
 """The share of clusters whose machines are of two kinds."""
 _BESIDE = 8
@@ -189,6 +191,12 @@ def _measured(seed: int) -> bool:
     return random.Random(f"measured {seed}").random() < _MEASURED
 
 
+def _ends(seed: int) -> dict[str, Any]:
+    """How long scripts take to end, if that is long."""
+    long = random.Random(f"ends {seed}").random() < _LONG_ENDS
+    return {"end_seconds": (0.01, 4.0)} if long else {}
+
+
 def _wire(seed: int) -> float:
     """What sending a vector takes: up to about as long as a step's work."""
     chance = random.Random(f"wire {seed}")
@@ -260,6 +268,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         measured=_measured(seed) and not given,
         on_the_wire=seed % 8 == 0,
         wire_seconds=_wire(seed),
+        **_ends(seed),
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),

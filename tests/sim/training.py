@@ -73,7 +73,7 @@ class Training:
             return
         with suppress(Over):
             yield from self._loop()
-        yield self._takes("ends", 0.01, 0.2)
+        yield self._takes("ends", *self.trainer.cluster.setup.end_seconds)
         self.trainer.die(0)
 
     def _loop(self) -> Waits:

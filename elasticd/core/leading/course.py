@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from elasticd.core.leading.calls import ResultRelay
 from elasticd.core.leading.patience import Patience
-from elasticd.core.words.records import World, shared_step
+from elasticd.core.words.records import World
+from elasticd.core.words.worldlines import shared_step
 from elasticd.core.words.worlds import Progress
 from elasticd.types import MOST_NAME_LETTERS, MOST_NAMED, NodeId, Tag
 

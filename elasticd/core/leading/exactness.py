@@ -7,13 +7,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from elasticd.core.context import Context
-from elasticd.core.leading.oncpu import BACK, OnCpu
+from elasticd.core.leading.oncpu import OnCpu
 from elasticd.core.leading.proofs import Proofs
 from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
-from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
+from elasticd.recovery.exactness import (
+    FAST,
+    GRADIENTS_DIFFER,
+    LAYOUTS_DIFFER,
+    NO_REPEAT,
+    UNTOLD,
+    UPDATES_DIFFER,
+    refusal,
+    tells_of_bits,
+    weightier,
+)
 from elasticd.recovery.origin import Origin, changed, origin_of
-from elasticd.types import JobId, NodeId
+from elasticd.types import NO_TAG, JobId, NodeId, Tag
 
 Probes = list[tuple[NodeId, ProbeDigests]]
 Computed = Literal["gradients", "updates"]
@@ -21,14 +31,9 @@ Between = tuple[tuple[NodeId, str], tuple[NodeId, str]]
 """Two nodes, each with its chip."""
 
 
-_GRADIENTS = "gradients differ between"
-_UPDATES = "updates differ between"
-_LAYOUTS = "state leaves differ between"
-_PROBED = (NO_REPEAT, _GRADIENTS, _UPDATES, _LAYOUTS, BACK)
 _BEGAN = "not all is as when the job began"
 """Of members that are all alike."""
 _POSITIONS = 16
-_UNTOLD = "a world of an earlier leader was not exact; no record says why"
 
 
 @dataclass(slots=True)
@@ -51,7 +56,13 @@ class Exactness:
     """Members whose fresh processes were told the verdict."""
     on_cpu: OnCpu = field(default_factory=OnCpu)
     origin: Origin = ()
-    """What the job's processes were built of when its first step was taken, if that is known."""
+    """What the job's processes were built of when its first step was taken, if that is known; else
+    of what they were at the first step of which anybody knows."""
+    began: Tag = NO_TAG
+    """The generation that began with no step at all, whose origin that is; none: an older world's,
+    or that of who was there when nobody knew it."""
+    compared: bool = False
+    """The members of this world with that."""
     proofs: Proofs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +84,7 @@ class Exactness:
     def apart(self) -> bool:
         """Whether members compute different bits, as their probes or their chips say: then states
         may differ though nobody computes wrongly."""
-        return _tells_of_bits(self.lost)
+        return tells_of_bits(self.lost)
 
     @property
     def reason(self) -> str:
@@ -91,7 +102,7 @@ class Exactness:
         """Sums are rounded in another way from now on, or states differ and nobody knows why. That
         members compute different bits is kept also if it was lost for something else."""
         if self.lost:
-            if _tells_of_bits(why) and not self.apart:
+            if tells_of_bits(why) and not self.apart:
                 self.lost = f"{self.lost}; {why}"
             return
         self.lost = why
@@ -101,26 +112,29 @@ class Exactness:
     def part(self, what: Computed, between: Between) -> None:
         """Members compute different bits, and that is their chips' doing."""
         named = " and ".join(f"{node} ({chip})" for node, chip in between)
-        self.lose(f"{_GRADIENTS if what == 'gradients' else _UPDATES} {named}")
+        self.lose(f"{GRADIENTS_DIFFER if what == 'gradients' else UPDATES_DIFFER} {named}")
 
     def keeps_apart(self, late: Sequence[NodeId], others: Sequence[NodeId]) -> None:
         """Updates were to be made on the CPU, which the builds of some members can't: all make them
         elsewhere."""
         named = " and ".join(text for text in (", ".join(late), ", ".join(others)) if text)
         self.lose(
-            f"{_UPDATES} {named}: they were made on the CPU, which the older version of elasticd on"
-            f" {', '.join(late)} doesn't do"
+            f"{UPDATES_DIFFER} {named}: they were made on the CPU, which the older version of"
+            f" elasticd on {', '.join(late)} doesn't do"
         )
 
     def adopt(self, world: World) -> None:
         """What an earlier leader knew, if its job's record doesn't tell."""
         if not world.exact:
-            self.lost = self.lost or _UNTOLD
+            self.lost = self.lost or UNTOLD
 
     def recall(self, record: JobRecord, ours: World | None) -> None:
         """The record may tell what an earlier leader knew; ``ours`` is the world that we lead."""
         self.on_cpu.recall(record.on_cpu, ours)
-        self.origin = self.origin or record.origin
+        self.lost = weightier(self.lost, record.inexact)
+        if record.began > self.began or not self.origin:
+            self.origin, self.began = record.origin, record.began
+            self.compared = False
 
     def heard(self, world: World, ours: World | None) -> None:
         """A member tells of this world, which an earlier leader may have made; ``ours`` is the one
@@ -131,6 +145,7 @@ class Exactness:
     def judge_anew(self) -> None:
         """Processes are fresh, or what was told may have been lost."""
         self.judged.clear()
+        self.compared = False
         self.proofs.judge_anew()
 
     def _fresh(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> Probes | None:
@@ -165,17 +180,14 @@ class Exactness:
         fresh = self._fresh(world, statuses)
         if fresh is None:
             return ""
-        if not fresh:
-            if not self.origin:
-                # Who has stayed knows it, also where an earlier leader died with what it knew.
-                self._compare_origin(world, statuses)
-            return ""
-        if why := self._moves(world, fresh):
+        if fresh and (why := self._moves(world, fresh)):
             return why
         same, reason = (False, FAST) if self.fast else verdict(fresh, on_cpu=world.on_cpu)
         if not same:
             self.lose(reason)
-        self._compare_origin(world, statuses)
+        # Also where all have stayed: an earlier leader may have died with what it knew.
+        if fresh or not self.compared:
+            self._compare_origin(world, statuses)
         if self.forbids:
             return ""
         for node, _ in fresh:
@@ -186,9 +198,13 @@ class Exactness:
     def _compare_origin(self, world: World, statuses: Mapping[NodeId, MemberStatus]) -> None:
         """All members are built alike, which was compared before; but are they built as those that
         have taken the steps up to here?"""
-        trainer = statuses[world.members[0]].trainer
-        now = origin_of(trainer.fingerprint) if trainer is not None else ()
-        if world.step == 0 or not self.origin:
+        trainers = (statuses[node].trainer for node in world.members)
+        told = (trainer.fingerprint for trainer in trainers if trainer is not None)
+        now = origin_of(next((each for each in told if each), {}))
+        self.compared = bool(now)
+        if world.step == 0 and now:
+            self.origin, self.began = now, world.generation
+        elif not self.origin:
             self.origin = now
         elif other := changed(self.origin, now):
             self.lose(f"from step {world.step + 1} on {_BEGAN}: {other}")
@@ -206,15 +222,15 @@ class Exactness:
             )
 
 
-def _tells_of_bits(why: str) -> bool:
-    return any(word in why for word in _PROBED)
-
-
 def agree_on_cpu(probes: Probes) -> str:
     """Why updates are to be made on the CPU: all else is the same on all nodes, and they are if
     CPUs make them; empty if that isn't so, or not known of each."""
     same, reason = verdict(probes)
-    if same or not reason.startswith(_UPDATES) or len({probe.state for _, probe in probes}) > 1:
+    if (
+        same
+        or not reason.startswith(UPDATES_DIFFER)
+        or len({probe.state for _, probe in probes}) > 1
+    ):
         return ""
     if not all(probe.cpu_update for _, probe in probes) or not verdict(probes, on_cpu=True)[0]:
         return ""
@@ -231,18 +247,18 @@ def verdict(probes: Probes, *, on_cpu: bool = False) -> tuple[bool, str]:
         if not probe.repeats:
             return False, f"on {node} {NO_REPEAT}"
         if on_cpu and not probe.cpu_update:
-            return False, f"{_UPDATES} {node}, which makes none on the CPU, and the others"
+            return False, f"{UPDATES_DIFFER} {node}, which makes none on the CPU, and the others"
     firsts: dict[str, tuple[NodeId, ProbeDigests]] = {}
     for node, probe in probes:
         first_node, first = firsts.setdefault(probe.state, (node, probe))
         for mine, theirs, differ in (
-            (probe.gradient, first.gradient, _GRADIENTS),
+            (probe.gradient, first.gradient, GRADIENTS_DIFFER),
             (
                 probe.cpu_update if on_cpu else probe.update,
                 first.cpu_update if on_cpu else first.update,
-                _UPDATES,
+                UPDATES_DIFFER,
             ),
-            (probe.layout, first.layout, _LAYOUTS),
+            (probe.layout, first.layout, LAYOUTS_DIFFER),
         ):
             if mine != theirs:
                 return False, f"{differ} {first_node} and {node}"

@@ -48,8 +48,9 @@ class Histories:
         self.opening = start
 
     def recall(self, left: lineages.Left, ran: lineages.Ran) -> None:
-        """What the job's record has, merged with ours."""
-        self.left, self.ran = left, ran
+        """What the job's record has, beside ours."""
+        self.left = lineages.merged(self.left, left)
+        self.ran = lineages.latest(self.ran, ran)
 
     def entered(self, world: World) -> None:
         """All members are in the world that was formed from what was chosen."""

@@ -46,6 +46,7 @@ from elasticd.core.words.worlds import (
     Sampled,
     ToLeader,
 )
+from elasticd.recovery.exactness import weightier
 from elasticd.recovery.fitness import merged
 from elasticd.recovery.lineages import decided
 from elasticd.recovery.relief import Cut
@@ -126,11 +127,18 @@ class Driver:
         past, exactness = self.office.histories, self.office.exactness
         fitness = self.office.fitness
         return replace(
-            record, left=past.left, ran=past.ran, inexact=max(record.inexact, exactness.lost),
+            record, left=past.left, ran=past.ran, inexact=weightier(record.inexact, exactness.lost),
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
             on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
-            origin=exactness.origin if self.office.course.committed > 0 else record.origin,
+            **self._origin(record),
         )  # fmt: skip
+
+    def _origin(self, record: JobRecord) -> dict[str, Any]:
+        """What the job was built of when it began; before a step is taken it has not."""
+        exactness, kept = self.office.exactness, (record.began, record.origin)
+        if self.office.course.committed > 0:
+            kept = max(kept, (exactness.began, exactness.origin))
+        return dict(zip(("began", "origin"), kept, strict=True))
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more than we know."""

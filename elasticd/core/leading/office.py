@@ -181,6 +181,11 @@ class Office:
         """For so long nothing may move in a world that trains."""
         return self.course.patience.reduce_limit(self.ctx.timing.hang_seconds)
 
+    def may_leave(self) -> set[NodeId]:
+        """Who was told that it may leave its loop, by an earlier leader or in an earlier view too,
+        or has left it: with the last state, which stays what it is."""
+        return {*self.course.released, *self.roster.trainers(*LEFT)}
+
     def somebody_leaves(self) -> bool:
         """Whether a member of the world has left its loop, or still can."""
         world = self.world
@@ -281,5 +286,12 @@ def _exactness(ctx: Context, record: JobRecord, spec: JobSpec) -> Exactness:
     fast, required = spec.world.reduction != "exact", spec.world.require_exact
     on_cpu = OnCpu.of(record.on_cpu)
     return Exactness(
-        ctx, record.id, fast, required, record.inexact, on_cpu=on_cpu, origin=record.origin
+        ctx,
+        record.id,
+        fast,
+        required,
+        record.inexact,
+        on_cpu=on_cpu,
+        origin=record.origin,
+        began=record.began,
     )

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from elasticd.core.leading.planning import Start
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Holding
+from elasticd.recovery.exactness import BACK_ON_GPUS
 from elasticd.recovery.lineages import MadeOnCpu
 from elasticd.types import NO_TAG, Lineage, NodeId, Tag
-
-BACK = "updates were made on GPUs again"
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class OnCpu:
             self.known[world.lineage] = world.generation, False
             if world.step:
                 return (
-                    f"{BACK} in generation {world.generation.counter}, whose leader"
+                    f"{BACK_ON_GPUS} in generation {world.generation.counter}, whose leader"
                     f" ({world.generation.leader}) has an older version of elasticd"
                 )
         return ""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from elasticd.core.context import Context
-from elasticd.core.words.records import World, stayed
+from elasticd.core.words.records import World
+from elasticd.core.words.worldlines import stayed
 from elasticd.core.words.worlds import MemberStatus, Proven
 from elasticd.recovery.divergence import Unlike
 from elasticd.recovery.likeness import Kinds, unlike

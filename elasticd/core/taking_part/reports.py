@@ -12,8 +12,9 @@ from elasticd.core.taking_part.told import ToldByMember
 from elasticd.core.taking_part.trainers import Ending
 from elasticd.core.words.effects import Reached
 from elasticd.core.words.messages import Message
-from elasticd.core.words.records import World, committed_before, shared_step
+from elasticd.core.words.records import World
 from elasticd.core.words.shards import Digest, ShardsFailed, ShardsWritten
+from elasticd.core.words.worldlines import committed_before, shared_step
 from elasticd.core.words.worlds import Failing, Fault, MemberStatus, Progress
 from elasticd.recovery.faults import RING_FAULTS
 from elasticd.types import Confidence, JobId, NodeId, Sign, Tag

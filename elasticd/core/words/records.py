@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from math import inf
 from typing import Any, Literal, get_args
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages
+from elasticd.recovery.exactness import weightier
 from elasticd.recovery.origin import Origin
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import (
@@ -129,6 +129,8 @@ class JobRecord:
     made on the CPU."""
     origin: Origin = added(())  # noqa: RUF009  the same
     """What its processes were built of when its first step was taken."""
+    began: Tag = added(NO_TAG)  # noqa: RUF009  the same
+    """The generation that took it, if that is known: of two origins the later one's counts."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -153,6 +155,7 @@ class JobRecord:
             return replace(
                 self, spec=spec, reason=None, digest=None, account={}, rested="", left=(), ran=(),
                 inexact="", unfit=(), served=(), offered=(), origin=(),
+                began=NO_TAG,
             )  # fmt: skip
         reason = None if self.reason is None else clipped(self.reason)
         inexact = clipped(self.inexact)
@@ -166,6 +169,7 @@ class JobRecord:
             return self
         turn, relief = max(relief_of(self), relief_of(other))
         by, on = max((each.submitter, each.submitted_on) for each in (self, other))
+        began, origin = max((each.began, each.origin) for each in (self, other))
         joined: dict[str, Any] = {
             "relief": relief,
             "relief_turn": turn,
@@ -184,11 +188,12 @@ class JobRecord:
             **joined,
             left=lineages.merged(self.left, other.left),
             ran=lineages.latest(self.ran, other.ran),
-            inexact=max(self.inexact, other.inexact),
+            inexact=weightier(self.inexact, other.inexact),
             unfit=fitness.merged(self.unfit, other.unfit),
             served=tuple(sorted({*self.served, *other.served})),
             offered=tuple(sorted({*self.offered, *other.offered})),
-            origin=max(self.origin, other.origin),
+            origin=origin,
+            began=began,
         )
 
 
@@ -207,7 +212,8 @@ def relief_of(record: JobRecord) -> tuple[int, int]:
 
 _JOINED = (
     "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
-    "forgotten", "passed", "recipe", "submitter", "submitted_on", "on_cpu", "origin", "unknown",
+    "forgotten", "passed", "recipe", "submitter", "submitted_on", "on_cpu", "origin", "began",
+    "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 
@@ -326,7 +332,7 @@ class World:
     """(step, n): so many results of that step's body it knows, and gives again."""
     unproven: tuple[NodeId, ...] = ()
     """Members that have joined since all last computed the same: they show in the first step that
-    they compute what those do that have stayed (:func:`stayed`). None where nobody has."""
+    they compute what those do that have stayed (``worldlines.stayed``). None where nobody has."""
     alone: bool = False
     """One member has all of the later steps, too, until the step is over that kills."""
     distrusted: Tag = NO_TAG
@@ -375,29 +381,6 @@ class World:
     def goes_back(self) -> bool:
         """Whether it may start before steps that were committed."""
         return self.rung in GOING_BACK
-
-
-def committed_before(world: World) -> int:
-    """The newest step that was committed for certain before all members of the world were ready. Of
-    a step that some of them are to be given nobody may be left who has it."""
-    surely = world.goes_back or not world.takers
-    return world.step if surely else max(0, world.step - 1)
-
-
-def shared_step(old: World, new: World) -> float:
-    """The last step of ``old``'s line that ``new``'s has gone through, as far as the two tell; -1:
-    none is known."""
-    if new.lineage == old.lineage:
-        return inf
-    parent = new.parent
-    return parent.step if parent is not None and parent.lineage == old.lineage else -1
-
-
-def stayed(world: World) -> tuple[NodeId, ...]:
-    """The members with which those compare who join; none where nobody does."""
-    pairs = zip(world.members, world.sources, strict=True)
-    kept = tuple(n for n, source in pairs if source == "keep" and n not in world.unproven)
-    return kept if world.unproven else ()
 
 
 @dataclass(frozen=True, slots=True)

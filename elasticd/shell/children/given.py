@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticd.core.words.records import World, stayed
+from elasticd.core.words.records import World
 from elasticd.core.words.trainers import GiveWorld, Newcomers, WritePlan
+from elasticd.core.words.worldlines import stayed
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
 

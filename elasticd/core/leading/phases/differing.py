@@ -99,7 +99,7 @@ def _leave(
     agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
     if not found.majority and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
-    if not found.majority and office.course.released:
+    if not found.majority and office.may_leave():
         office.exactness.lose(
             f"{found.reason}; a member has ended with the last state, which stays"
         )
@@ -216,6 +216,5 @@ def _in_order(world: World, nodes: Iterable[NodeId]) -> list[NodeId]:
 def _may_go_back(office: Office, agreed: Point) -> bool:
     """Whether the job wants to, there is a checkpoint for it, and nobody has ended with the last
     state."""
-    return (
-        office.restores and office.checkpoints.survey.reaches(agreed) and not office.course.released
-    )
+    may = office.restores and office.checkpoints.survey.reaches(agreed)
+    return may and not office.may_leave()

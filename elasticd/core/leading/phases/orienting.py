@@ -15,7 +15,8 @@ from elasticd.core.leading.phases.moves import (
 )
 from elasticd.core.leading.phases.waiting import patience_deadlines
 from elasticd.core.leading.roster import HOLDING, LEFT
-from elasticd.core.words.records import World, committed_before
+from elasticd.core.words.records import World
+from elasticd.core.words.worldlines import committed_before
 from elasticd.core.words.worlds import Fault, Formed
 from elasticd.types import NodeId
 

@@ -12,7 +12,8 @@ from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import differing, evidence
 from elasticd.core.leading.phases.moves import Blame, Blames, Outcome, Rest, ToFreezing, ToWaiting
 from elasticd.core.leading.phases.unfit import leave_out
-from elasticd.core.words.records import StopAsked, World, stayed
+from elasticd.core.words.records import StopAsked, World
+from elasticd.core.words.worldlines import stayed
 from elasticd.core.words.worlds import Hung, MemberStatus, Rechecked
 from elasticd.recovery import divergence, recheck
 from elasticd.recovery.divergence import Unlike

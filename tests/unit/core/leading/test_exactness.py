@@ -12,10 +12,12 @@ from elasticd.core.leading.exactness import verdict
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import Fault, Sampled, Verdict
-from elasticd.recovery.origin import origin_of
+from elasticd.recovery.exactness import UNTOLD
+from elasticd.recovery.origin import Origin, origin_of
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.settings.job import BatchSettings
 from tests.unit.core.leading.bench import (
+    GENERATION,
     JOB,
     A,
     B,
@@ -155,6 +157,82 @@ def test_the_next_leader_learns_it_from_a_record_that_comes_later() -> None:
     built(bench, 5, mlx="0.32 cpu")
     (reason,) = (event.reason for event in bench.told("exact_lost"))
     assert reason.endswith("MLX is 0.32 cpu, and was 0.31 cpu")
+
+
+MLX_31, MLX_32 = (("mlx", "0.31 cpu"),), (("mlx", "0.32 cpu"),)
+EARLIER, LATER = replace(GENERATION, counter=1), GENERATION
+
+
+def test_an_older_record_costs_it_where_nobody_knew_what_was_built_before() -> None:
+    """Its disk alone had it, and the job has gone on from a checkpoint without it."""
+    bench = Bench()
+    world = built(bench, 5, mlx="0.32 cpu")
+    assert bench.told("exact_lost") == []
+    bench.driver.recall(replace(bench.record, origin=MLX_31, began=EARLIER))
+    bench.driver.hear(world.members[0], bench.office.statuses[world.members[0]])
+    (reason,) = (event.reason for event in bench.told("exact_lost"))
+    assert reason.endswith("MLX is 0.32 cpu, and was 0.31 cpu")
+
+
+@pytest.mark.parametrize("first", [MLX_31, MLX_32])
+def test_of_two_beginnings_the_later_one_counts(first: Origin) -> None:
+    """Of the first one no step is left. Whichever name comes first in the alphabet."""
+    second = MLX_32 if first is MLX_31 else MLX_31
+    one = Bench(origin=first, began=EARLIER).record
+    two = replace(one, origin=second, began=LATER)
+    for merged in (one.merged(two), two.merged(one)):
+        assert (merged.origin, merged.began) == (second, LATER)
+
+
+def test_a_job_that_begins_again_forgets_what_it_was_built_of() -> None:
+    bench = Bench(origin=MLX_32, began=EARLIER)
+    world = bench.adopt()
+    for node in world.members:
+        told = status_of("active", world)
+        assert told.trainer is not None
+        trainer = replace(told.trainer, fingerprint=dict(MLX_31), probe=probe(), judged=False)
+        bench.driver.hear(node, replace(told, trainer=trainer))
+    bench.progress(world, 1)
+    kept = bench.driver.historied(bench.record)
+    assert (kept.origin, kept.began) == (MLX_31, LATER) and not bench.told("exact_lost")
+
+
+def test_members_that_an_earlier_leader_has_judged_are_compared_once_more() -> None:
+    """It may have died before its record said what it had found."""
+    bench = Bench(origin=MLX_31, began=EARLIER)
+    world = bench.adopt(step=5)
+    told = status_of("active", world, committed=5)
+    assert told.trainer is not None and told.trainer.judged
+    stayed = replace(told.trainer, fingerprint=dict(MLX_32))
+    for node in world.members:
+        bench.driver.hear(node, replace(told, trainer=stayed))
+    (reason,) = (event.reason for event in bench.told("exact_lost"))
+    assert reason.endswith("MLX is 0.32 cpu, and was 0.31 cpu")
+
+
+def test_a_record_that_comes_later_says_why_the_job_is_not_exact() -> None:
+    """Another side has found it out while both were apart."""
+    bench = Bench()
+    bench.office.exactness.required = True
+    world = bench.adopt(step=5)
+    why = "updates differ between a and b"
+    bench.driver.recall(replace(bench.record, inexact=why))
+    shown = bench.driver.summary()
+    assert (shown["exact"], shown["exact_reason"]) == (False, why)
+    assert bench.office.exactness.apart and not bench.told("exact_lost"), "it was told"
+    bench.driver.hear(world.members[0], bench.office.statuses[world.members[0]])
+    assert isinstance(bench.driver.end, Outcome) and why in bench.driver.end.reason
+
+
+def test_of_two_reasons_the_one_is_kept_that_says_more() -> None:
+    bits, sample = "gradients differ between a and b", "the sample at position 3 is another"
+    relief = "4 instead of 8 samples are in a grain"
+    record = Bench().record
+    for one, other, kept in (
+        (bits, sample, bits), (relief, UNTOLD, relief), (sample, bits, bits), ("", UNTOLD, UNTOLD),
+    ):  # fmt: skip
+        left, right = (replace(record, inexact=text) for text in (one, other))
+        assert left.merged(right).inexact == right.merged(left).inexact == kept
 
 
 def test_a_job_that_has_taken_no_step_may_begin_with_something_else() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.trust import without_unproven
-from elasticd.core.words.records import Proof, World, stayed
+from elasticd.core.words.records import Proof, World
+from elasticd.core.words.worldlines import stayed
 from elasticd.core.words.worlds import Form, Freeze, Proven
 from elasticd.recovery.likeness import unlike
 from elasticd.types import NodeId, Tag
