@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from elasticd.types import STEP_PARTS
 from tests.integration.cluster import Cluster
+from tests.integration.keptcurves import wait_kept
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +35,7 @@ def test_the_curve_outlives_the_leader_and_the_job(
             assert tuple(spent) == STEP_PARTS and spent["data"] > 0.05, "its pace is in its data"
         shown = cluster.command("status", job, "--performance")
         assert "seconds a step" in shown and "WAITING" in shown.upper()
+        kept = wait_kept(cluster, job)
         cluster.kill_node(cluster.view()["leader"])
         cluster.hurry(job)
         end = cluster.wait_end(job)
@@ -41,9 +44,16 @@ def test_the_curve_outlives_the_leader_and_the_job(
         text = out.read_text()
         assert "as the daemon kept it" in text and "What a step was made of" in text
         for node in cluster.living():
-            found = json.loads(
-                cluster.command("monitor", job, "--json", "--home", cluster.home / node)
-            )["losses"]
+            found = cluster.wait_for(
+                f"{node} has heard of the end", partial(curve, cluster, node, end)
+            )
             steps = [step for step, _ in found]
-            assert steps == sorted(set(steps)) and steps[0] <= 4, steps
-            assert steps[-1] == end["steps"] and found[-1][1] == pytest.approx(end["loss"])
+            assert steps == sorted(set(steps)) and steps[0] == kept[node][0], (steps, kept)
+            assert found[-1][1] == pytest.approx(end["loss"])
+
+
+def curve(cluster: Cluster, node: str, end: dict[str, Any]) -> list[tuple[int, float]] | None:
+    """The losses as the node tells them, up to the last step."""
+    told = cluster.command("monitor", end["id"], "--json", "--home", cluster.home / node)
+    losses: list[tuple[int, float]] = json.loads(told)["losses"]
+    return losses if losses and losses[-1][0] == end["steps"] else None
