@@ -42,7 +42,6 @@ from tests.integration.nameless import never_given_back
 
 T = TypeVar("T")
 
-
 ELASTICCTL = Path(sys.executable).with_name("elasticctl")
 WAIT_SECONDS = 120.0
 """Generous, because machines that run tests are busy; nothing is asserted about it."""
@@ -357,9 +356,10 @@ class Cluster:
         return self._kill_rank(job, rank, "reducer_pid")
 
     def kill_trainers(self, job: str, nodes: Collection[str] | None = None) -> list[int]:
-        """SIGKILL all ranks' trainers, or those on ``nodes``, as nearly at once as can be; pids."""
-        found = self.status(job)["ranks"]
-        return self._kill([r["pid"] for r in found if r["node"] in (nodes or self.nodes)])
+        """SIGKILL all ranks' trainers, or those on ``nodes``, at once, if each is there; pids."""
+        found = {rank["node"]: rank["pid"] for rank in self.status(job)["ranks"]}
+        pids = [found.get(node, 0) for node in nodes or found]
+        return self._kill(pids) if all(pids) else []
 
     def _kill_rank(self, job: str, rank: int, key: str) -> int | None:
         pids = [r[key] for r in self.status(job)["ranks"] if r["rank"] == rank]

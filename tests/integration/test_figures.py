@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from elasticd.cli.tables import shown
 from elasticd.core.words.requests.jobs import CancelJob
-from elasticd.types import JobId
+from elasticd.types import FaultKind, JobId
 from tests.integration.cluster import Cluster
+from tests.integration.keptcurves import wait_kept
 
 pytestmark = pytest.mark.process
 
@@ -23,13 +25,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 def test_a_fault_has_the_same_seconds_everywhere(cluster: Cluster, tmp_path: Path) -> None:
     job = paced(cluster)
-    assert cluster.kill_trainer(job, 1) is not None
-    recovered(cluster, job, 1)
-    assert cluster.kill_reducer(job, 0) is not None
-    recovered(cluster, job, 2)
+    broken(cluster, job, lambda: pids(cluster.kill_trainer(job, 1)))
+    broken(cluster, job, lambda: pids(cluster.kill_reducer(job, 0)))
     cluster.client.change(CancelJob(JobId(job)))
     cluster.wait_end(job, None)
-    faults, recoveries = cluster.faults(job), cluster.kinds(job, "recovery_finished")
+    # With those of nodes that are slow, as they may be on a busy machine.
+    faults = cluster.kinds(job, "fault_detected")
+    recoveries = cluster.kinds(job, "recovery_finished")
     assert len(recoveries) >= 2
 
     lines = [*told(cluster.command("events", job, "--json"))]
@@ -63,16 +65,16 @@ def test_a_fault_has_the_same_seconds_everywhere(cluster: Cluster, tmp_path: Pat
     ]
 
 
-FAULTS = ("worker_exit", "reducer_lost", "peer_lost", "link_lost", "hang")
-RUNGS = ("retry", "regroup", "rescue", "restore")
+FAULTS = get_args(FaultKind)
+RUNGS = ("retry", "regroup", "relieve", "rescue", "restore")
 
 
 def test_what_a_script_tells_goes_back_with_its_job(cluster: Cluster, tmp_path: Path) -> None:
     """The job tells the number of its step."""
     job = paced(cluster, checkpoint__every_steps=5)
-    cluster.wait_step(job, 8)
-    assert cluster.kill_trainers(job)
-    recovered(cluster, job, 1)
+    # A node that has looked late has fewer steps; it keeps some of those before the kill.
+    kept = wait_kept(cluster, job, "number", span=12)
+    broken(cluster, job, lambda: cluster.kill_trainers(job))
     step = cluster.status(job)["step"]
 
     def told_again() -> dict[str, Any] | None:
@@ -82,14 +84,16 @@ def test_what_a_script_tells_goes_back_with_its_job(cluster: Cluster, tmp_path: 
     value = cluster.wait_for("values of the steps since then", told_again)
     assert value["value"] == value["step"]
     cluster.client.change(CancelJob(JobId(job)))
-    end = cluster.wait_end(job, None)["values"]["number"]
+    end = cluster.wait_end(job, None)
+    last = end["values"]["number"]["step"]
     for node in cluster.living():
-        looked = json.loads(
-            cluster.command("monitor", job, "--json", "--home", cluster.home / node)
+        points = cluster.wait_for(
+            f"{node} has heard of the end", partial(values, cluster, node, job, last)
         )
-        points = looked["values"]["number"]
         steps = [step for step, _ in points]
-        assert steps == sorted(set(steps)) and steps[0] <= 8 and steps[-1] == end["step"]
+        assert steps == sorted(set(steps)) and steps[-1] == last
+        began, ended = kept[node]
+        assert steps[0] == began or ended - end["lost_steps"] < began, (points, kept)
         assert all(step == value for step, value in points), points
     out = tmp_path / "report.md"
     # Each node has the values of what it has looked at, once a second.
@@ -107,12 +111,33 @@ def paced(cluster: Cluster, **settings: Any) -> str:
     return job
 
 
-def recovered(cluster: Cluster, job: str, times: int) -> None:
-    def look() -> bool | None:
-        return len(cluster.kinds(job, "recovery_finished")) >= times or None
+def broken(cluster: Cluster, job: str, kill: Callable[[], list[int]]) -> None:
+    """Until processes were killed, a later world has others in their place, and all that broke
+    meanwhile is recovered from."""
+    before = cluster.status(job)["generation"]
+    killed = cluster.wait_for("somebody to kill", kill)
 
-    cluster.wait_for("a recovery", look)
+    def look() -> bool:
+        status = cluster.status(job)
+        found = {rank[key] for rank in status["ranks"] for key in ("pid", "reducer_pid")}
+        later = status["state"] == "running" and status["generation"] > before
+        there = found and None not in found and found.isdisjoint(killed)
+        told = len(cluster.kinds(job, "recovery_finished"))
+        return bool(later and there and status["recoveries"] == told)
+
+    cluster.wait_for(f"a world without {killed}", look)
     cluster.wait_whole(job, cluster.status(job)["step"] + 1)
+
+
+def pids(killed: int | None) -> list[int]:
+    return [] if killed is None else [killed]
+
+
+def values(cluster: Cluster, node: str, job: str, last: int) -> list[tuple[int, float]] | None:
+    """The script's values as the node tells them, up to that step."""
+    told = cluster.command("monitor", job, "--json", "--home", cluster.home / node)
+    points: list[tuple[int, float]] = json.loads(told)["values"].get("number", [])
+    return points if points and points[-1][0] == last else None
 
 
 def told(text: str) -> Iterator[dict[str, Any]]:

@@ -35,7 +35,7 @@ def test_who_comes_back_follows_the_others_and_enters_a_step_behind(
     for _ in range(3):
         cluster.wait_whole(job, 3)
         formed = len(cluster.kinds(job, "world_formed"))
-        assert cluster.kill_trainer(job, 2) is not None
+        cluster.wait_for("rank 2", lambda: cluster.kill_trainer(job, 2))
         if cluster.wait_for("four again", partial(again, formed))["rung"] == "grow":
             break  # else the spare was so soon that it has answered in the dead one's place
     event = wait_kind(cluster, job, "growth_finished")
@@ -54,9 +54,10 @@ def test_a_holder_that_dies_in_the_transfer_costs_no_more_than_its_own_death(
     cluster.kill_node("node-3")
     cluster.wait_for("the others", lambda: len(cluster.status(job)["ranks"]) == 3 or None)
     cluster.revive()
-    started = wait_kind(cluster, job, "growth_started")
-    assert started["entering"] == ["node-3"]
-    assert cluster.kill_trainer(job, 1) is not None
+    started = partial(cluster.kinds, job, "growth_started")
+    cluster.wait_for("its growth", lambda: any(e["entering"] == ["node-3"] for e in started()))
+    cluster.wait_for("rank 1", lambda: cluster.kill_trainer(job, 1))
     check(cluster, job, "high.py", expected)
-    finished = cluster.kinds(job, "recovery_finished")
-    assert [e["lost_steps"] for e in finished] == [0, 0], cluster.report("lost steps", job)
+    lost = [event["lost_steps"] for event in cluster.kinds(job, "recovery_finished")]
+    most = 2 + len(cluster.unheard(job))
+    assert not any(lost) and 0 < len(lost) <= most, cluster.report(f"lost {lost}", job)

@@ -88,7 +88,7 @@ def test_fast_reduction_survives_a_kill(cluster: Cluster) -> None:
     pace = ["--pace-seconds", "0.15"]
     job = cluster.submit("high.py", world__reduction="fast", job__args=pace)
     cluster.wait_whole(job, 10)
-    assert cluster.kill_trainer(job, 1) is not None
+    cluster.wait_for("rank 1", lambda: cluster.kill_trainer(job, 1))
     cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["recoveries"] >= 1 and status["lost_steps"] == 0

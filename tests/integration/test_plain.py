@@ -156,7 +156,7 @@ def test_a_killed_reducer_is_replaced_beside_the_script(
     job = submit("sums.py", "5", "held")
     wait_lines(cluster, job, "init", 3)
     running = [script_of(cluster, job, rank).pid for rank in range(3)]
-    assert cluster.kill_reducer(job, 1) is not None
+    cluster.wait_for("rank 1", lambda: cluster.kill_reducer(job, 1))
     cluster.wait_for("a recovery", lambda: cluster.status(job)["recoveries"] == 1 or None)
     nodes_of(cluster, job)
     assert [script_of(cluster, job, rank).pid for rank in range(3)] == running
@@ -179,7 +179,7 @@ def test_a_killed_trainer_takes_its_script_along(
     job = submit("sums.py", "5", "held", "with-three")
     wait_lines(cluster, job, "init", 3)
     script = script_of(cluster, job, 1)
-    assert cluster.kill_trainer(job, 1) is not None
+    cluster.wait_for("rank 1", lambda: cluster.kill_trainer(job, 1))
     psutil.wait_procs([script], timeout=10)
     assert not script.is_running()
     cluster.hurry(job)

@@ -51,9 +51,11 @@ def test_survivors_stay_in_place(
         assert psutil.Process(pid).nice() == psutil.Process().nice() + BEHIND_DAEMONS
     match process:
         case "trainer":
-            assert cluster.kill_trainer(job, 2) == victim["pid"]
+            killed = cluster.wait_for("rank 2", lambda: cluster.kill_trainer(job, 2))
+            assert killed == victim["pid"]
         case "reducer":
-            assert cluster.kill_reducer(job, 2) == victim["reducer_pid"]
+            killed = cluster.wait_for("rank 2", lambda: cluster.kill_reducer(job, 2))
+            assert killed == victim["reducer_pid"]
         case _:
             cluster.kill_node(victim["node"])
 
@@ -85,7 +87,7 @@ def test_all_trainers_at_once_resume_from_the_checkpoint(
     expected = undisturbed("low.py")
     job = cluster.submit("low.py", job__args=SLOW)
     wait_stored(cluster, job)
-    assert len(cluster.kill_trainers(job)) == 4
+    cluster.wait_for("four trainers", lambda: cluster.kill_trainers(job, cluster.nodes))
     cluster.hurry(job)
     status = cluster.wait_end(job)
     assert status["digest"] == expected, cluster.report("another digest", job)
@@ -103,7 +105,8 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
     job = cluster.submit("high.py", world__max=1, job__args=ALONE)
     (rank,) = cluster.wait_whole(job, 20)["ranks"]
     if process == "trainer":
-        assert cluster.kill_trainer(job, 0) == rank["pid"]
+        killed = cluster.wait_for("rank 0", lambda: cluster.kill_trainer(job, 0))
+        assert killed == rank["pid"]
     else:
         cluster.kill_node(rank["node"])
     cluster.hurry(job)

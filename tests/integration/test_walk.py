@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,13 +50,20 @@ def under_kills(cluster: Cluster, job: str) -> dict[str, Any]:
         (15, cluster.kill_reducer),
         (20, cluster.kill_reducer),
     ):
-        wait_settled(cluster, job, step)
-        assert kill(job, step // 5 % 3) is not None
+        cluster.wait_for(f"a kill at step {step}", partial(struck, cluster, job, step, kill))
     cluster.hurry(job)
     status = cluster.wait_end(job)
     broken = status["recoveries"] + cluster.moves(job)
     assert broken >= 4 and status["lost_steps"] == 0, cluster.report("a kill broke nothing", job)
     return status
+
+
+def struck(
+    cluster: Cluster, job: str, step: int, kill: Callable[[str, int], int | None]
+) -> int | None:
+    """One of a world that has settled; None if there was none of that rank any more."""
+    wait_settled(cluster, job, step)
+    return kill(job, step // 5 % 3)
 
 
 def wait_settled(cluster: Cluster, job: str, step: int) -> None:

@@ -53,11 +53,13 @@ def test_a_cluster_that_breaks_and_heals(cluster: Cluster) -> None:
         driver.get(url)
         wait_for("the job", lambda: f"{job}" in text_of(driver, "figures"), driver)
         assert token not in driver.current_url
-        assert cluster.kill_trainer(job, 1) is not None
+        cluster.wait_for("rank 1", lambda: cluster.kill_trainer(job, 1))
         cluster.wait_for("a recovery", lambda: cluster.kinds(job, "recovery_finished"))
         wait_for("the fault", lambda: rows_of(driver, "faults"), driver)
         wait_for("the recovery", lambda: rows_of(driver, "recoveries"), driver)
-        fault, recovery = cluster.faults(job)[0], cluster.kinds(job, "recovery_finished")[0]
+        # On a busy machine the first may be that a node is slow.
+        fault = cluster.kinds(job, "fault_detected")[0]
+        recovery = cluster.kinds(job, "recovery_finished")[0]
         shown = rows_of(driver, "faults")[-1]
         assert shown[1:4] == [fault["fault"], str(fault["rank"]), fault["node"]]
         assert shown[4] == f"{fault['seconds_to_detect']:.2f}"
