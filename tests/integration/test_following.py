@@ -70,6 +70,12 @@ def on_disk(cluster: Cluster, node: str, job: str) -> str:
     return "".join(path.read_text() for path in sorted(files))
 
 
+def rests(cluster: Cluster, job: str) -> bool:
+    """Whether the job is paused, and no trainer is left."""
+    paused = cluster.status(job)["state"] == "paused"
+    return paused and not any(one.alive for one in cluster.seen if one.role == "trainer")
+
+
 @contextlib.contextmanager
 def following(cluster: Cluster, command: str, job: str, out: Path) -> Iterator[Follower]:
     made = Follower(cluster, command, job, out)
@@ -123,11 +129,14 @@ def test_another_daemon_goes_on_with_what_is_followed(
                 cluster.wait_for("the world without it is told", lambda: without(events, "node-1"))
             with stopped(cluster, "node-2"):  # which tells nothing
                 goes_on("another is stopped")
+            cluster.command("pause", job)
+            cluster.wait_for("nobody prints any more", lambda: rests(cluster, job))
             printed = {node: last(on_disk(cluster, node, job)) for node in cluster.nodes}
 
             def caught_up() -> bool:
                 told = by_node(logs.told())
-                return all(last(told.get(node, "")) >= step for node, step in printed.items())
+                late = [n for n, step in printed.items() if last(told.get(n, "")) < step]
+                return not late and told == by_node(read(cluster.command("logs", job, "--json")))
 
             # Who follows does not wait, once all is over, for a node that is away.
             cluster.wait_for("what was printed by stopped ones is told", caught_up)
