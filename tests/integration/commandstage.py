@@ -20,6 +20,8 @@ from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
 from tests.ports import free_address
 
 NARROW = 60
+RUN_SECONDS = 2 * WAIT_SECONDS
+"""Nodes of one machine take turns to be measured, and each gives way to all that runs there."""
 _ASCII = {
     "TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
 }  # fmt: skip
@@ -97,13 +99,14 @@ class Stage:
 
     @property
     def dead(self) -> str:
-        """A node that has been killed."""
+        """A node that has been killed, and is in no view any more."""
         node = self.together()[-1]
         self._cluster.kill_node(node)
 
         def gone() -> bool:
-            nodes = {each["id"]: each["state"] for each in self._status()["nodes"]}
-            return bool(nodes[node] == "dead")
+            status = self._status()
+            states = {each["id"]: each["state"] for each in status["nodes"]}
+            return states[node] == "dead" and node not in status["view"]["members"]
 
         self._cluster.wait_for(f"{node} is dead", gone)
         return node
@@ -162,7 +165,7 @@ class Stage:
 def _in_pipe(command: Sequence[str], environment: Mapping[str, str]) -> Ran:
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=WAIT_SECONDS, check=False,
+        timeout=RUN_SECONDS, check=False,
     )  # fmt: skip
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -177,7 +180,7 @@ def _in_terminal(command: Sequence[str], environment: Mapping[str, str]) -> Ran:
         ) as process:
             os.close(its)
             out = b"".join(_pieces(terminal))
-            code = process.wait(WAIT_SECONDS)
+            code = process.wait(RUN_SECONDS)
         errors.seek(0)
         return Ran(code, out.decode().replace("\r\n", "\n"), errors.read().decode())
 

@@ -33,6 +33,8 @@ class CommandUse:
     """False: it prints its help, also with --json."""
     first: Callable[[Stage], Any] | None = None
     """Runs before ``right``."""
+    busy: str = ""
+    """What ``right`` prints where it exits with 1 because the machine is so busy."""
     elsewhere: str = ""
     """Where ``right`` is tried, if not here."""
 
@@ -89,7 +91,7 @@ USES = (
     CommandUse("dashboard", "--home {s.first}", "--home {s.new}", 3),
     CommandUse("notify", "", "--event job_failed"),
     CommandUse("check-network", "", "no-such-argument"),
-    CommandUse("calibrate", "--seconds 1", "--seconds 0"),
+    CommandUse("calibrate", "--seconds 1", "--seconds 0", busy="hangs:"),  # it gives way to all
     CommandUse(
         "optimize", "", "{s.toml} --seconds 0", elsewhere="tests/integration/test_optimize.py"
     ),
@@ -113,8 +115,15 @@ USES = (
     CommandUse("preflight", "{s.toml}", "{s.toml} --set batch.global=none"),
     CommandUse("logs", "{s.job} --rank 0", "{s.done} --since tomorrow"),
     CommandUse("events", "{s.job}", "no-such-job", 1),
-    CommandUse("chaos slow", "{s.job} --rank 0 --seconds 0.2", "{s.done} --rank 0 --seconds 0"),
-    CommandUse("chaos hang", "{s.job} --rank 1 --seconds 0.1", "{s.done} --rank 0", 1),
+    CommandUse(
+        "chaos slow",
+        "{s.job} --rank 0 --seconds 0.2",
+        "{s.done} --rank 0 --seconds 0",
+        first=Stage.whole,
+    ),
+    CommandUse(
+        "chaos hang", "{s.job} --rank 1 --seconds 0.1", "{s.done} --rank 0", 1, first=Stage.whole
+    ),
     CommandUse("chaos oom", "{s.job} --rank 1", "{s.done} --rank -1", first=Stage.whole),
     CommandUse(
         "chaos kill",

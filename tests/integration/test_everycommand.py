@@ -57,7 +57,8 @@ def right_ones(stage: Stage, *, narrow: bool) -> Iterator[str]:
         asked = words(use, use.right, stage)
         ran = stage.run([*asked, *([] if narrow else ["--json"])], narrow=narrow)
         stage.said[use.name] = ran
-        if ran.code or (ran.err and not (narrow and use.notes)):
+        late = use.busy and ran.code == 1 and use.busy in ran.out
+        if (ran.code and not late) or (ran.err and not (narrow and use.notes)):
             yield f"{asked}: exit {ran.code}, {ran.err!r}"
         yield from (f"{asked}: {each}" for each in strange(ran, use, narrow=narrow))
 
