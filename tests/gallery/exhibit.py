@@ -24,9 +24,10 @@ NODES = 3
 PACE_SECONDS = 0.05
 """Of a step of a job that is broken, so that a kill meets all phases of a step."""
 POLL_SECONDS = 0.1
-STUCK_SECONDS = 60.0
-"""Without any change of what status shows: it hangs. Compilers of three nodes take half of it."""
-PARKED_SECONDS = 15.0
+STUCK_SECONDS = 180.0
+"""Without any change of what status shows: it hangs. Compilers of three nodes take half a minute,
+on a busy machine more."""
+PARKED_SECONDS = 60.0
 """So long a job may be parked while every node lives."""
 MAX_RECOVERIES = 15
 """Without a step between."""

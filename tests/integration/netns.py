@@ -24,7 +24,7 @@ from elasticd.trust.authority import Authority, admit
 from elasticd.trust.names import SECRET_BYTES
 from elasticd.types import JobId, NodeId
 from tests.integration.alone import copy_kernels
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import WAIT_SECONDS, Cluster
 
 DAEMON_PORT = 7070
 COMMAND_SECONDS = 10.0
@@ -211,7 +211,7 @@ class NetCluster(Cluster):
     def _start(self, node: str) -> None:
         old = self._running.pop(node, None)
         if old is not None:
-            old.wait(20)
+            old.wait(WAIT_SECONDS)
         with (self.home / node / "daemon.log").open("ab") as log:
             self._running[node] = subprocess.Popen(
                 [*self.launcher(node), sys.executable, "-P", "-m",
@@ -292,7 +292,7 @@ class NetCluster(Cluster):
             self.free_disk(node)
         left = super().down()
         for process in self._running.values():
-            process.wait(20)
+            process.wait(WAIT_SECONDS)
         self._unwire()
         return left
 

@@ -16,13 +16,12 @@ from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.storage import papers
 from tests.fakessh import FakeSsh
 from tests.integration.alone import copy_kernels
-from tests.integration.cluster import ELASTICCTL, Cluster
+from tests.integration.cluster import ELASTICCTL, WAIT_SECONDS, Cluster
 from tests.integration.test_digest import check
 from tests.ports import free_address
 
 pytestmark = pytest.mark.process
 
-SECONDS = 60
 SLOW = ["--pace-seconds", "0.25"]
 
 
@@ -36,7 +35,7 @@ class Founded(Cluster):
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=WAIT_SECONDS,
             check=False,
         )
 
@@ -97,12 +96,12 @@ def alone(kernels: Path, tmp_path: Path) -> Iterator[Path]:
     (home / "elasticd.toml").write_text(f"node_id = 'alone'\nlisten = {free_address()!r}\n")
     daemon = start_daemon(home)
     try:
-        restarting.await_status(home, SECONDS)
+        restarting.await_status(home, WAIT_SECONDS)
         yield home
         assert daemon.poll() is None, (home / "daemon.log").read_text()
     finally:
         daemon.terminate()
-        daemon.wait(SECONDS)
+        daemon.wait(WAIT_SECONDS)
 
 
 @pytest.mark.long
@@ -115,7 +114,9 @@ def test_a_daemon_that_runs_alone_joins_by_one_command(
     founded.wait_step(job, 2)
     own, process = papers.read(alone).cluster_id, find_daemon(alone)
     command = [str(ELASTICCTL), "--home", str(alone), "cluster", "join", founded.token()]
-    taken = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    taken = subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+    )
     assert taken.returncode == 0 and "its daemon runs, as a member" in taken.stdout, taken
     assert papers.read(alone).cluster_id != own and find_daemon(alone) == process
 
@@ -190,7 +191,7 @@ def test_all_hosts_of_a_file_join_over_ssh(
     daemons = [start_daemon(home) for home in homes]
     try:
         for home in homes:
-            restarting.await_status(home, SECONDS)
+            restarting.await_status(home, WAIT_SECONDS)
         done = founded.on("node-0", "cluster", "invite", str(file), "--run")
         assert done.returncode == 0, done
         assert done.stdout.count("joined; it listens on") == done.stdout.count("daemon runs") == 2
@@ -207,4 +208,4 @@ def test_all_hosts_of_a_file_join_over_ssh(
         for daemon in daemons:
             daemon.terminate()
         for daemon in daemons:
-            daemon.wait(SECONDS)
+            daemon.wait(WAIT_SECONDS)
