@@ -43,7 +43,7 @@ def test_every_size_of_world_gives_the_same_bits(
 ) -> None:
     expected = undisturbed(script)
     for size in (1, 2, 3, 4):
-        job = cluster.submit(script, recovery__spare="none", world__max=size)
+        job = cluster.submit(script, recovery__spare="none", world__min=size, world__max=size)
         check(cluster, job, script, expected, f"{size} members")
         formed = cluster.kinds(job, "world_formed")
         assert len(formed[-1]["members"]) == size

@@ -56,7 +56,7 @@ def test_a_job_ends_where_all_ranks_leave_their_loop(cluster: Cluster) -> None:
     assert (status["step"], status["digest_step"]) == (5, 5), cluster.report("another end", job)
     (told,) = cluster.kinds(job, "job_stops")
     assert told["step"] == 5
-    assert not cluster.faults(job)
+    assert not cluster.broken(job)
 
 
 def test_cancel_ends_the_trainers(cluster: Cluster) -> None:
