@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elasticd.checkpoints import manifest
+from elasticd.checkpoints.layout import PARTIAL
 from elasticd.checkpoints.manifest import Manifest
 from tests.integration.cluster import Cluster
 
@@ -22,6 +23,8 @@ def found(cluster: Cluster, job: str, node: str = "node-*") -> list[Manifest]:
     """The manifests on the disks of final checkpoints, by step; the nodes that name them agree."""
     known: dict[int, Manifest] = {}
     for path in cluster.home.glob(f"{node}/checkpoints/{job}/*/manifest.msgpack"):
+        if path.parent.suffix == PARTIAL:
+            continue
         with contextlib.suppress(FileNotFoundError):  # it is removed meanwhile
             one = manifest.decode(path.read_bytes(), str(path))
             assert known.setdefault(one.step, one) == one
