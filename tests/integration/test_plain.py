@@ -201,6 +201,7 @@ def test_a_lost_node(cluster: Cluster, submit: Callable[..., str]) -> None:
 
     cluster.wait_for("copies, as any may have rank 0 next", lambda: copied() or None)
     cluster.kill_node(main)
+    cluster.wait_for("three ranks without it", lambda: main not in nodes_of(cluster, job))
     cluster.hurry(job)
     cluster.wait_end(job)
     begun = [line for line in lines(cluster, job) if "init" in line]
@@ -273,31 +274,44 @@ def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
     assert not [reason for reason in told if "which is main now" in reason]
 
 
-def test_the_example_goes_on_from_its_own_checkpoint(cluster: Cluster) -> None:
-    """Its pattern keeps it; rank 1's script is killed."""
-    example = Path(__file__).parents[2] / "elasticd" / "examples" / "plain" / "job.toml"
+@pytest.fixture
+def example(cluster: Cluster, tmp_path: Path) -> str:
+    """The example, begun on two nodes, at a pace."""
+    folder = tmp_path / "job"
+    shutil.copytree(Path(__file__).parents[2] / "elasticd" / "examples" / "plain", folder)
+    for script in ("paced.py", "hold.py"):
+        shutil.copy(SCRIPTS / script, folder)
     words = ['job.args=["--steps", "400", "--save-every", "20"]', "world.max=2"]
-    job = str(cluster.client.submit(*prepare(example, words)))
-    wait_lines(cluster, job, "step 60:", 1)
-    os.kill(script_of(cluster, job, 1).pid, signal.SIGKILL)
-    cluster.wait_end(job)
-    said = lines(cluster, job)
+    words.append('job.entrypoint="paced.py"')
+    return str(cluster.client.submit(*prepare(folder / "job.toml", words)))
+
+
+def test_the_example_goes_on_from_its_own_checkpoint(cluster: Cluster, example: str) -> None:
+    """Its pattern keeps it; rank 1's script is killed."""
+    wait_lines(cluster, example, "step 60:", 1)
+    os.kill(script_of(cluster, example, 1).pid, signal.SIGKILL)
+    cluster.hurry(example)
+    cluster.wait_end(example)
+    said = lines(cluster, example)
     begun = [line for line in said if "begins behind step" in line]
     assert len(begun) == 4 and sum(not line.endswith(" step 0") for line in begun) == 2, begun
     assert any("step 400: loss" in line for line in said)
 
 
 @pytest.mark.deep
-def test_everything_is_lost_at_once(cluster: Cluster) -> None:
+def test_everything_is_lost_at_once(cluster: Cluster, example: str) -> None:
     """All nodes, with what they had started. The example goes on from its own checkpoint."""
-    example = Path(__file__).parents[2] / "elasticd" / "examples" / "plain" / "job.toml"
-    words = ['job.args=["--steps", "400", "--save-every", "20"]', "world.max=2"]
-    job = str(cluster.client.submit(*prepare(example, words)))
-    wait_lines(cluster, job, "step 60:", 1)
+
+    def kept() -> bool:
+        folders = [cluster.home / node / "output" / example / "kept" for node in cluster.nodes]
+        return all(list(folder.glob("*.json")) for folder in folders)
+
+    cluster.wait_for("copies of what the pattern keeps", kept)
     cluster.kill_nodes(cluster.nodes)
+    cluster.hurry(example)
     cluster.revive()
-    cluster.wait_end(job)
-    said = lines(cluster, job)
+    cluster.wait_end(example)
+    said = lines(cluster, example)
     begun = [line for line in said if "begins behind step" in line]
     assert len(begun) >= 4 and sum(not line.endswith(" step 0") for line in begun) >= 2, begun
     assert any("step 400: loss" in line for line in said)

@@ -15,10 +15,11 @@ from hold import released  # type: ignore[import-not-found]
 
 rounds, *wrong = sys.argv[1:]
 restarts = int(os.environ["ELASTICD_RESTARTS"])
-if "raises" in wrong:
-    raise ValueError("there is no such data set")
 world = mx.distributed.init(strict=int(os.environ["MLX_WORLD_SIZE"]) > 1, backend="any")
 print(f"init {world.rank()} of {world.size()}, time {restarts}", flush=True)
+if "raises" in wrong:
+    mx.eval(mx.distributed.all_sum(mx.array(1.0)))  # so that all are here, and fail together
+    raise ValueError("there is no such data set")
 assert world.rank() == int(os.environ["MLX_RANK"]) == int(os.environ["MLX_GLOBAL_RANK"])
 whole = "with-three" not in wrong or world.size() == 3
 for _ in range(int(rounds) if whole else 10_000):
