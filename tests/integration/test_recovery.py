@@ -10,13 +10,14 @@ import pytest
 
 from elasticd.supervision.priority import BEHIND_DAEMONS
 from tests.integration.cluster import STEPS, Cluster
+from tests.integration.silence import asked_for, silent, times, wait_all
 from tests.integration.test_digest import check
 
 pytestmark = pytest.mark.process
 
 Undisturbed = Callable[[str], str]
 SLOW = ["--pace-seconds", "0.1"]
-ALONE = ["--pace-seconds", "0.025"]
+ALONE = ["--pace-seconds", "0.05"]
 """For a world of one, which fetches all samples of a step."""
 
 
@@ -43,10 +44,11 @@ def test_survivors_stay_in_place(
 ) -> None:
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", job__args=SLOW)
-    before = cluster.wait_whole(job, 5)
+    before = wait_all(cluster, job, 5, 4)
     pids = {rank["node"]: rank["pid"] for rank in before["ranks"]}
     assert len(pids) == 4, cluster.report("not all are members", job)
     victim = before["ranks"][2]
+    killed = [victim["node"]] if process == "node" else []
     for pid in victim["pid"], victim["reducer_pid"]:  # so that a busy machine loses no heartbeats
         assert psutil.Process(pid).nice() == psutil.Process().nice() + BEHIND_DAEMONS
     match process:
@@ -65,19 +67,22 @@ def test_survivors_stay_in_place(
 
     now = cluster.wait_for("a new generation", healed)
     after = {rank["node"]: rank["pid"] for rank in now["ranks"]}
+    unasked = {event["node"] for event in silent(cluster, job, *killed)}
     for node, pid in pids.items():
-        if node != victim["node"] or process == "reducer":
+        if (node != victim["node"] or process == "reducer") and node not in unasked:
             assert after.get(node) == pid, cluster.report(f"{node} lost its trainer", job)
     check(cluster, job, "high.py", expected)
-    detected = cluster.kinds(job, "fault_detected")
-    assert fault in [e["fault"] for e in detected], cluster.report("another fault", job)
-    named = next(e for e in detected if e["fault"] == fault)
+    detected = [e for e in asked_for(cluster, job, *killed) if e["fault"] == fault]
+    assert detected, cluster.report("another fault", job)
+    named = detected[0]
     assert (named["node"], named["rank"]) == (victim["node"], 2), named
     assert named["evidence"] and named["seconds_to_detect"] >= 0
-    finished = cluster.kinds(job, "recovery_finished")
-    assert [e["rung"] for e in finished] == [rung], cluster.report("other recoveries", job)
-    assert len(cluster.kinds(job, "recovery_started")) == 1
-    assert cluster.status(job)["recoveries"] == 1
+    once = times(cluster, job, 1, *killed)
+    rungs = [e["rung"] for e in cluster.kinds(job, "recovery_finished")]
+    same = rungs == [rung] or silent(cluster, job, *killed)
+    assert same and len(rungs) in once, cluster.report("other recoveries", job)
+    assert len(cluster.kinds(job, "recovery_started")) in once
+    assert cluster.status(job)["recoveries"] in once
 
 
 @pytest.mark.deep
@@ -103,7 +108,9 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
     """Shards are kept on another node too, so that the node itself may go."""
     expected = undisturbed("high.py")
     job = cluster.submit("high.py", world__max=1, job__args=ALONE)
-    (rank,) = cluster.wait_whole(job, 20)["ranks"]
+    wait_stored(cluster, job)
+    (rank,) = cluster.wait_whole(job, 10)["ranks"]
+    killed = [rank["node"]] if process == "node" else []
     if process == "trainer":
         killed = cluster.wait_for("rank 0", lambda: cluster.kill_trainer(job, 0))
         assert killed == rank["pid"]
@@ -112,7 +119,8 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
     cluster.hurry(job)
     assert cluster.wait_end(job)["digest"] == expected, cluster.report("another digest", job)
     restored = [e for e in cluster.kinds(job, "world_formed") if e["rung"] == "restore"]
-    assert len(restored) == 1 and restored[0]["resume_step"] >= 10, cluster.report("restore", job)
+    once = len(restored) in times(cluster, job, 1, *killed)
+    assert once and restored[-1]["resume_step"] >= 10, cluster.report("restore", job)
     cluster.check_ledger(job, STEPS, cumulative=True)
 
 
@@ -121,7 +129,7 @@ def test_power_cut_of_everything(cluster: Cluster, undisturbed: Undisturbed) -> 
     job = cluster.submit("high.py", job__args=SLOW)
     wait_stored(cluster, job)
     cluster.kill_nodes(cluster.nodes)
-    assert cluster.leftovers() == []
+    cluster.wait_for("nothing to be left", lambda: not cluster.leftovers())
     cluster.revive()
     cluster.hurry(job)
     status = cluster.wait_end(job)
@@ -149,10 +157,11 @@ def test_the_leaders_node_is_killed(cluster: Cluster, undisturbed: Undisturbed) 
     cluster.kill_node(leader)
     check(cluster, job, "low.py", expected)
     assert cluster.view()["leader"] != leader
-    faults = [e for e in cluster.kinds(job, "fault_detected") if e["fault"] == "peer_lost"]
+    faults = [e for e in asked_for(cluster, job, leader) if e["fault"] == "peer_lost"]
     assert [e["node"] for e in faults] == [leader], cluster.report("the leader's death", job)
-    assert cluster.status(job)["recoveries"] == 1
-    assert len(cluster.kinds(job, "recovery_finished")) == 1
+    once = times(cluster, job, 1, leader)
+    assert cluster.status(job)["recoveries"] in once
+    assert len(cluster.kinds(job, "recovery_finished")) in once
 
 
 @pytest.mark.deep

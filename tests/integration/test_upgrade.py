@@ -15,6 +15,7 @@ import pytest
 
 from elasticd.shell.storage import papers
 from tests.integration.cluster import ENDED, Cluster
+from tests.integration.silence import wait_all
 from tests.integration.test_digest import check, check_bits
 
 pytestmark = pytest.mark.process
@@ -143,12 +144,12 @@ def test_a_cluster_that_spoke_in_the_open_goes_on_encrypted(
 
 def _replace_daemon(cluster: Cluster, node: str, job: str) -> None:
     """Its processes go on, and no step is interrupted."""
-    before = cluster.status(job)
+    before = wait_all(cluster, job, 0, cluster.size)
     cluster.restart_daemon(node)
     after = cluster.wait_step(job, before["step"] + 1)
     assert after["state"] == before["state"], cluster.report(f"{node}: another state", job)
-    moves = cluster.kinds(job, "shares_moved")
-    if not any(event["generation"] >= before["generation"] for event in moves):
+    other = cluster.kinds(job, "shares_moved") + cluster.unheard(job)
+    if not any(event["generation"] >= before["generation"] for event in other):
         same = after["generation"] == before["generation"]
         assert same, cluster.report(f"{node}: another world", job)
 
