@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +22,7 @@ from elasticd.preflight.seen import SPEED_NAME
 from elasticd.preflight.speeds import SpeedSeen
 from elasticd.shell.clock import unix_seconds
 from elasticd.types import NodeId
+from tests.integration import patient
 from tests.integration.alone import JOBS
 from tests.integration.cluster import Cluster
 
@@ -66,8 +70,7 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
         found = report("preflight", wanting / "job.toml")
         assert of(found, "gradients") == {one: "fail", two: "fail"}
         assert "the script ends before its first step" in json.dumps(found)
-        found = report("preflight", wanting / "job.toml", "--no-script")
-        assert of(found, "gradients") == {}
+        assert of(report("preflight", wanting / "job.toml", "--no-script"), "gradients") == {}
         unsteady = (JOBS / "unsteady.py").read_text()
         (wanting / "train.py").write_text(unsteady)
         found = report("preflight", wanting / "job.toml")
@@ -91,7 +94,8 @@ def test_nodes_and_links_are_looked_at_and_training_has_the_right_of_way(
         busy = report("check-network", "--busy")
         assert of(busy, "link").keys() == both and "not measured" not in json.dumps(busy)
 
-        # Whoever hangs up ends it: what was measured so far is not kept.
+        # Whoever hangs up ends it: what was measured so far is not kept. It lasts, as one is mute.
+        os.kill(cluster.processes(two)[0].pid, signal.SIGSTOP)
         with Client(cluster.home / one).open(RunPreflight(only="links", busy=True)) as asked:
             assert asked.answer()["doing"].startswith("asking")
         cluster.kill_node(two)
@@ -171,9 +175,14 @@ def test_a_job_begins_with_shares_by_what_was_measured(
         for node, gflops in ((one, 100.0), (two, 300.0)):
             kept = SpeedSeen(NodeId(node), gflops, "cpu", unix=unix_seconds())
             (cluster.home / node / SPEED_NAME).write_text(json.dumps(to_plain(kept)))
-        job = cluster.submit("high.py", job__args=["--pace-seconds", "0.4"])
+        cluster.program = [sys.executable, patient.__file__]
+        for node in cluster.nodes:
+            cluster.restart_daemon(node)
+        cluster.wait_for("a view of both", lambda: len(cluster.view()["members"]) == 2)
+        job = cluster.submit("begins.py", job__args=["--pace-seconds", "0.4"])
+        (told,) = cluster.wait_for("word of it", lambda: cluster.kinds(job, "shares_foreseen"))
+        (cluster.home / "begin").touch()
         cluster.wait_step(job, 1)
-        (told,) = cluster.kinds(job, "shares_foreseen")
         assert told["seconds"] == {one: 3.0, two: 1.0}
         first = cluster.kinds(job, "world_formed")[0]
         grains = {rank["node"]: rank["grains"] for rank in cluster.status(job)["ranks"]}
