@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -83,12 +84,15 @@ def test_what_python_reads_at_its_start_is_not_forked(forking: Nurseries) -> Non
     assert forking.can_start({**os.environ, "TMPDIR": "/tmp"})
 
 
-def test_forked_daemons_are_processes_of_their_own(cluster: Cluster, forking: Nurseries) -> None:
-    daemons = [psutil.Process(cluster.processes(node)[0].pid) for node in cluster.nodes]
-    nurseries = {daemon.ppid() for daemon in daemons}
-    assert len(nurseries) == NURSERIES[DAEMON], "all of them would have the same seed"
-    for daemon, node in zip(daemons, cluster.nodes, strict=True):
-        assert os.getsid(daemon.pid) == daemon.pid
-        assert Path(daemon.cwd()) == cluster.home / node
-        held = {os.path.realpath(f"/proc/{daemon.pid}/fd/{fd}") for fd in (1, 2)}
-        assert held == {str(cluster.home / node / "daemon.log")}
+def test_forked_daemons_are_processes_of_their_own(
+    make_cluster: Callable[[Path, int], Cluster], forking: Nurseries, tmp_path: Path
+) -> None:
+    with make_cluster(tmp_path, 2) as cluster:
+        daemons = [psutil.Process(cluster.processes(node)[0].pid) for node in cluster.nodes]
+        nurseries = {daemon.ppid() for daemon in daemons}
+        assert len(nurseries) == NURSERIES[DAEMON], "all of them would have the same seed"
+        for daemon, node in zip(daemons, cluster.nodes, strict=True):
+            assert os.getsid(daemon.pid) == daemon.pid
+            assert Path(daemon.cwd()) == cluster.home / node
+            held = {os.path.realpath(f"/proc/{daemon.pid}/fd/{fd}") for fd in (1, 2)}
+            assert held == {str(cluster.home / node / "daemon.log")}

@@ -14,6 +14,7 @@ import pytest
 
 from elasticd.cli.submit import prepare
 from elasticd.core.words.requests.logs import ReadLogs
+from elasticd.shell.storage.outputplacing import Placed
 from elasticd.types import JobId
 from tests import tinylm
 from tests.integration.cluster import Cluster
@@ -261,7 +262,9 @@ def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
 
     def copied() -> bool:
         homes = [cluster.home / node for node in (heir, other)]
-        return all(list((home / "output" / job / "kept/calls").glob("*.json")) for home in homes)
+        there = all(list((home / "output" / job / "kept/calls").glob("*.json")) for home in homes)
+        notes = [Placed.read(home / "outputs" / job / "placed.msgpack") for home in homes]
+        return there and all(each.marks and not each.coming for each in notes)  # written last
 
     cluster.wait_for("copies of what was kept", lambda: copied() or None)
     shutil.rmtree(cluster.home / heir / "outputs" / job)
