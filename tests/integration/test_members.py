@@ -38,7 +38,8 @@ def test_a_node_that_is_put_out_stays_out_and_costs_the_job_nothing_else(
             return set(cluster.view()["members"]) == left
 
         cluster.wait_for("a view without node-2", alone)
-        (event,) = cluster.kinds(None, "node_put_out", "node-0")
+        put_out = "node_put_out"
+        (event,) = cluster.wait_for("word of it", lambda: cluster.kinds(None, put_out, "node-0"))
         assert event["node"] == "node-2"
 
         # Neither its own restart nor that of those who know lets it in again.

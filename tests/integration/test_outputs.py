@@ -113,7 +113,8 @@ def test_the_next_main_goes_on_with_the_files(cluster: Cluster, tmp_path: Path) 
     def written() -> tuple[list[int], dict[int, dict[str, float]]] | None:
         """With what the next main has written; it does so a moment behind the steps."""
         with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
-            cluster.command("outputs", job, "--out", Path(folder) / "out")
+            if cluster.run("outputs", job, "--out", Path(folder) / "out").returncode:
+                return None  # main may not answer at once
             lines = steps(Path(folder) / "out" / "history.jsonl")
             told = scalars(Path(folder) / "out" / NAME)
         three = [step for step, each in told.items() if each["elasticd/world_size"] == 3]

@@ -29,6 +29,8 @@ from tests.integration.test_strangers import FETCHES, HELLO, Target, heard
 pytestmark = pytest.mark.process
 
 SLOW = ["--pace-seconds", "0.3"]
+RETURN_SECONDS = 20
+"""How long a busy machine takes to connect anew is not the question here."""
 
 
 class Copied:
@@ -62,7 +64,10 @@ def test_all_certificates_are_renewed_under_a_job_which_loses_no_step(
     kernels: Path, undisturbed: Callable[[str], str], tmp_path: Path
 ) -> None:
     expected = undisturbed("high.py")
-    with Cluster(tmp_path, 3, kernels) as cluster:
+    made = Cluster(tmp_path, 3, kernels)
+    for node in made.nodes:
+        made.configure(node, return_seconds=RETURN_SECONDS)
+    with made as cluster:
         before = [Copied(cluster, node, tmp_path / "copied") for node in cluster.nodes]
         cluster.kill_node("node-2")
         cluster.wait_for("a view of two", lambda: len(cluster.view()["members"]) == 2)

@@ -32,6 +32,7 @@ from tests.unit.client.fake_daemon import FakeDaemon
 
 pytestmark = pytest.mark.process
 
+LIVE = "live, from node-0"
 EVIL = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
 
@@ -76,7 +77,7 @@ def test_a_cluster_that_breaks_and_heals(cluster: Cluster) -> None:
         cluster.restart_daemon("node-0")
         step = cluster.wait_whole(job, 0)["step"] + 3
         wait_for("the page is live again", lambda: _step(driver) >= step, driver)
-        assert text_of(driver, "connection") == "live, from node-0"
+        wait_for("live", lambda: text_of(driver, "connection") == LIVE, driver)
         assert driver.execute_script("return performance.timeOrigin") == before, "no reload"
 
         press(driver, "[data-do=pause]")
@@ -258,7 +259,7 @@ def test_a_job_that_is_forgotten_and_a_daemon_that_hangs(tmp_path: Path) -> None
             wait_for("why", lambda: "no job other-1-k3f9" in text_of(driver, "trouble"), driver)
             wait_for("the first", lambda: "byte-lm" in text_of(driver, "figures"), driver)
             wait_for("its faults", lambda: rows_of(driver, "faults"), driver)
-            assert text_of(driver, "connection") == "live, from node-0"
+            wait_for("live", lambda: text_of(driver, "connection") == LIVE, driver)
             jobs.pop()
             wait_for("none", lambda: "no jobs yet" in text_of(driver, "figures"), driver)
             assert not rows_of(driver, "faults") and text_of(driver, "events") == ""
