@@ -18,6 +18,7 @@ pytestmark = pytest.mark.process
 
 filtered = pytest.mark.skipif(bool(why_not()), reason=why_not() or "packet filter")
 Undisturbed = Callable[[str], str]
+AT_ONCE_SECONDS = 5.0
 
 
 @pytest.fixture
@@ -48,13 +49,19 @@ def test_a_ring_moves_to_the_other_address_and_back(
     with Cut(first):
         faults = cluster.wait_for("the fault", lambda: cluster.broken(job))
         assert faults[0]["fault"] == "link_lost"
+
+        def silences() -> list[dict[str, Any]]:
+            """Those of a busy machine: what comes with the cut is the dead address's doing."""
+            cut_at = faults[0]["time"]
+            return [e for e in silent(cluster, job) if abs(e["time"] - cut_at) > AT_ONCE_SECONDS]
+
         finished = cluster.wait_for("a step", lambda: cluster.kinds(job, "recovery_finished"))
         retried = (finished[0]["rung"], finished[0]["lost_steps"]) == ("retry", 0)
         formed = cluster.kinds(job, "world_formed")[-1]
         retried &= f"at {second} instead of {first}" in formed["reason"]
-        assert retried or silent(cluster, job), cluster.report("no other address", job)
+        assert retried or silences(), cluster.report("no other address", job)
         given_up = len(formed["members"]) < 3
-        assert not given_up or silent(cluster, job), cluster.report("one was given up", job)
+        assert not given_up or silences(), cluster.report("one was given up", job)
 
         def told() -> bool:
             states = {link["host"]: link["state"] for link in links(cluster)}
@@ -72,4 +79,4 @@ def test_a_ring_moves_to_the_other_address_and_back(
     cluster.wait_for("the first address to be used again", moved_back)
     check(cluster, job, "high.py", expected)
     same = cluster.view()["epoch"] == epoch
-    assert same or silent(cluster, job), "a dead address costs no view"
+    assert same or silences(), "a dead address costs no view"
