@@ -53,11 +53,11 @@ def test_survivors_stay_in_place(
         assert psutil.Process(pid).nice() == psutil.Process().nice() + BEHIND_DAEMONS
     match process:
         case "trainer":
-            killed = cluster.wait_for("rank 2", lambda: cluster.kill_trainer(job, 2))
-            assert killed == victim["pid"]
+            struck = cluster.wait_for("rank 2", lambda: cluster.kill_trainer(job, 2))
+            assert struck == victim["pid"]
         case "reducer":
-            killed = cluster.wait_for("rank 2", lambda: cluster.kill_reducer(job, 2))
-            assert killed == victim["reducer_pid"]
+            struck = cluster.wait_for("rank 2", lambda: cluster.kill_reducer(job, 2))
+            assert struck == victim["reducer_pid"]
         case _:
             cluster.kill_node(victim["node"])
 
@@ -112,8 +112,8 @@ def test_a_world_of_one_goes_on_from_its_checkpoint(
     (rank,) = cluster.wait_whole(job, 10)["ranks"]
     killed = [rank["node"]] if process == "node" else []
     if process == "trainer":
-        killed = cluster.wait_for("rank 0", lambda: cluster.kill_trainer(job, 0))
-        assert killed == rank["pid"]
+        struck = cluster.wait_for("rank 0", lambda: cluster.kill_trainer(job, 0))
+        assert struck == rank["pid"]
     else:
         cluster.kill_node(rank["node"])
     cluster.hurry(job)
