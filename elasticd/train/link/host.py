@@ -97,9 +97,12 @@ def run_script(script: Path, args: Sequence[str]) -> int:
     module.__file__ = str(script)
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]
     sys.modules["__main__"] = module
-    return _guarded(
-        lambda: exec(compile(script.read_bytes(), str(script), "exec"), module.__dict__)
-    )
+    return _guarded(lambda: exec(_compiled(script), module.__dict__))
+
+
+def _compiled(script: Path) -> types.CodeType:
+    """Without the ``from __future__`` of this module."""
+    return compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
 
 
 def _run_recipe(spec: JobSpec) -> None:
