@@ -43,6 +43,26 @@ def remember(tree: Any, *, long: bool = False) -> Callable[[], None]:
     return put_back
 
 
+def put_state(optimizer: optim.Optimizer, saved: Any) -> None:
+    """Give an optimizer a state whole, in the dicts and lists that it has: a compiled function of
+    the script's may hold them."""
+    optimizer.state = _refilled(optimizer.state, saved)
+
+
+def _refilled(node: Any, saved: Any) -> Any:
+    """``saved`` in the place of ``node``, and in its containers as far as they are alike."""
+    if isinstance(node, dict) and isinstance(saved, dict):
+        items = {key: _refilled(node.get(key), value) for key, value in saved.items()}
+        node.clear()
+        node.update(items)
+        return node
+    if isinstance(node, list) and isinstance(saved, list):
+        longer = [*node, *[None] * len(saved)]
+        node[:] = [_refilled(*pair) for pair in zip(longer, saved, strict=False)]
+        return node
+    return saved
+
+
 def _containers(tree: Any) -> Iterator[Any]:
     if isinstance(tree, (dict, list)):
         yield tree

@@ -16,6 +16,7 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.nn.layers.base import Module
 
+from elasticd.train.states.containers import put_state
 from elasticd.train.states.trees import DEEPEST
 
 MOST_LEAVES = 1000
@@ -234,7 +235,7 @@ def _of_part(name: str, value: Any, found: dict[str, Holder]) -> None:
         _of_optimizer(name, value, found)
         # Its arrays are not among those of the optimizer that holds it.
         found[f"{name}.arrays"] = _OfState(
-            lambda: value.state, lambda saved: setattr(value, "state", saved)
+            lambda: value.state, lambda saved: put_state(value, saved)
         )
     elif isinstance(value, random.Random):
         found[name] = _OfState(value.getstate, value.setstate)

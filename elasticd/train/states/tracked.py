@@ -11,6 +11,7 @@ import mlx.optimizers as optim
 from mlx.nn.layers.base import Module
 
 from elasticd.errors import UsageError
+from elasticd.train.states.containers import put_state
 from elasticd.train.states.trees import array_slots, arrays, check_alike, take_apart
 
 STREAM = "elasticd.stream"
@@ -38,7 +39,7 @@ class Tracked:
         if isinstance(thing, Module):
             return cls(lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved))
         if isinstance(thing, optim.Optimizer):
-            return cls(lambda: thing.state, lambda saved: setattr(thing, "state", saved))
+            return cls(lambda: thing.state, lambda saved: put_state(thing, saved))
         if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
             return cls(thing.state_dict, thing.load_state_dict)
         if hasattr(thing, "state") and hasattr(thing, "load_state"):

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -30,6 +31,7 @@ OPTIMIZERS = {
     "muon": lambda: optim.Muon(0.1),
     "counting": lambda: Counting(0.1),
     "lazy": lambda: Lazy(0.1),
+    "wrapping": lambda: Wrapping(0.1),
     "holding": lambda: Holding(0.1),
     "two of ours": lambda: optim.MultiOptimizer(
         [Counting(0.1), Lazy(counting_schedule())], [lambda name, _: "weight" in name]
@@ -74,21 +76,30 @@ class Lazy(optim.Optimizer):
         return result
 
 
-class Holding(optim.Optimizer):
-    """Has another optimizer, and a generator of its own."""
+class Wrapping(optim.Optimizer):
+    """Has another optimizer."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.inner = optim.Adam(rate)
-        self.dice = random.Random(3)
 
-    def init_single(self, parameter: mx.array, state: Any) -> None:
-        pass
+    def init(self, parameters: Any) -> None:
+        self.inner.init(parameters)
+
+    def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
+        return self.inner.apply_gradients(gradients, parameters)
+
+
+class Holding(Wrapping):
+    """Has a generator of its own, too."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.dice = random.Random(3)
 
     def apply_gradients(self, gradients: Any, parameters: Any) -> Any:
         scale = self.dice.random()
-        scaled = tree_map(lambda g: g * scale, gradients)
-        return self.inner.apply_gradients(scaled, parameters)
+        return super().apply_gradients(tree_map(lambda g: g * scale, gradients), parameters)
 
 
 def counting_schedule() -> Any:
@@ -289,6 +300,52 @@ def test_tracked_objects_survive(late: bool) -> None:
     assert theirs["l"] == [1, {"x": 2}]
     assert theirs["o"].value.dtype == mx.bfloat16 and theirs["o"].value.item() == 3.5
     assert mx.array_equal(theirs["m"].weight, mine["m"].weight)
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made", "made in an update"])
+@pytest.mark.parametrize("name", ["adamw", "sgd", "adafactor", "wrapping", "two"])
+def test_a_tracked_optimizer_has_its_state_where_a_compiled_update_looks_for_it(
+    name: str, made: bool
+) -> None:
+    def compiled(model: Any, optimizer: Any) -> Any:
+        if made:
+            optimizer.init(model.trainable_parameters())
+        held = [model.state, optimizer.state, getattr(optimizer, "inner", optimizer).state]
+
+        @partial(mx.compile, inputs=held, outputs=held)
+        def step(target: mx.array) -> mx.array:
+            gradients = {"weight": model.weight - target, "bias": model.bias + 1}
+            optimizer.update(model, gradients)
+            return gradients["bias"].sum()
+
+        return step
+
+    def tracking(model: Any, optimizer: Any) -> TrainingState:
+        state = TrainingState(model, None)
+        state.track("optimizer", optimizer)
+        return state
+
+    def go_on(model: Any, step: Any, times: int) -> list[float]:
+        found = []
+        for number in range(times):
+            step(mx.full((4, 3), number))
+            mx.eval(model.state)
+            found += model.weight.flatten().tolist() + model.bias.tolist()
+        return found
+
+    model, optimizer = nn.Linear(3, 4), OPTIMIZERS[name]()
+    step, state = compiled(model, optimizer), tracking(model, optimizer)
+    go_on(model, step, 3)
+    loaded = Loaded.of(state.capture(POINT, 0, 30))
+    after = go_on(model, step, 2)
+    state.install(loaded)  # as where a job goes back
+    assert go_on(model, step, 2) == after
+
+    other, second = nn.Linear(3, 4), OPTIMIZERS[name]()
+    again = compiled(other, second)
+    fresh = tracking(other, second)
+    fresh.install(loaded)  # as where somebody joins
+    assert go_on(other, again, 2) == after
 
 
 @pytest.mark.parametrize("thing", [7, "text", object()])
