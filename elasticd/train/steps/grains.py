@@ -11,10 +11,12 @@ import mlx.core as mx
 
 from elasticd.errors import UsageError
 from elasticd.recovery.recheck import Check, choose
+from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.accumulate import GrainSums
 from elasticd.train.steps.forward import Forward
 from elasticd.train.steps.layout import Layout, Vector, flatten
 from elasticd.train.steps.leaves import Leaves
+from elasticd.train.steps.ownstate import name_own
 from elasticd.train.steps.probe import RUNS, GrainProbe
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.proving import Proving
@@ -144,7 +146,7 @@ class Grains:
         vector = layout.pack(loss, forward.base, forward.state_of(layout), given)
         replaced = forward.replaced(layout, given)
         if self.probe.wants_grain:
-            mx.eval(vector, replaced, given)
+            mx.eval(vector, replaced, given, forward.state_of(layout))
             self._take_probe(layout, vector, given)
         elif self._rechecks.under_way:
             self._tell_of(grain, vector, replaced)
@@ -194,7 +196,7 @@ class Grains:
     def _take_probe(self, layout: Layout, vector: Vector, given: Mapping[str, mx.array]) -> None:
         standing = self._standing
         assert standing.point is not None
-        if not self.probe.take(vector):
+        if not self.probe.take(vector, self._forward.state_of(layout)):
             return
         self._forward.restore()
         returned = layout.returned(given)
@@ -203,6 +205,11 @@ class Grains:
             self.sums.add(0, vector)
 
     # What becomes of them.
+
+    def name_means(self, reduced: Reduced) -> None:
+        """Say on main's stderr what of the first step may better be no mean of its grains."""
+        if self._standing.step == 1 and self.world is not None:
+            name_own(self.probe.named_means(reduced.state), aloud=self.world.rank == 0)
 
     def put_back(self) -> None:
         """Forward passes have left their marks on the state, which are not its own."""

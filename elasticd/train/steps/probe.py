@@ -1,18 +1,25 @@
 """Does a grain have the same bits twice, and what are they? Asked once in each process, before its
-first reduction, since exactness stands on it."""
+first reduction, since exactness stands on it. And does it leave the model's buffers as other grains
+do?"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import mlx.core as mx
+
 from elasticd.train.states.state import TrainingState
+from elasticd.train.states.summed import is_statistic
 from elasticd.train.states.trees import same_bits
 from elasticd.train.steps.layout import Layout, Vector, vector_digest
 from elasticd.train.steps.seat import ProbeResult
 from elasticd.train.steps.trial import cpu_trial, trial_update
 
 RUNS = 2
+_ROUNDED = 1e-2
+"""A mean of equal values may differ from them by this, in any dtype."""
 
 
 @dataclass
@@ -21,6 +28,8 @@ class GrainProbe:
 
     runs: list[Vector] = field(default_factory=list)
     result: ProbeResult | None = None
+    left: Mapping[str, mx.array] = field(default_factory=dict)
+    """The state that the grain has changed, as it left it; until it was compared."""
 
     @property
     def wants_grain(self) -> bool:
@@ -31,9 +40,10 @@ class GrainProbe:
         """Forget runs of another state."""
         self.runs.clear()
 
-    def take(self, vector: Vector) -> bool:
+    def take(self, vector: Vector, left: Mapping[str, mx.array]) -> bool:
         """Take in one run, evaluated; True if it was the last."""
         self.runs.append(vector)
+        self.left = left
         return len(self.runs) == RUNS
 
     def conclude(
@@ -53,3 +63,18 @@ class GrainProbe:
             update and cpu_trial(state, gradients, seed, update),
         )
         self.runs.clear()
+
+    def named_means(self, means: Mapping[str, mx.array]) -> list[str]:
+        """What to say, in sentences, where the state of the first step is the mean of what its
+        grains have left, and they have left different things that may be no statistics."""
+        left, self.left = self.left, {}
+        return [
+            f"forward passes change the model's {path}, and a step's grains leave different things "
+            "there. The step ends with their mean: that is right for statistics, and wrong for a "
+            "queue or a memory of samples. Change such an array in the loop's body (docs/"
+            "writing-jobs.md, What a forward pass changes)"
+            for path in sorted(means.keys() & left.keys())
+            if mx.issubdtype(left[path].dtype, mx.floating)
+            and not is_statistic(path)
+            and not mx.allclose(left[path], means[path], _ROUNDED, _ROUNDED).item()
+        ]

@@ -214,6 +214,7 @@ class StepRunner:
         total = self._summing.total(world, layout, self.step)
         with streams.HERE.at(on_cpu=world.on_cpu):
             reduced = layout.mean(total, self._grains.count, finite=as_they_are)
+        self._grains.name_means(reduced)
         self._skips = skips(self.seat, self.step, reduced)
         self.seat.begin_update()
         self._standing.ranks.believe(told)

@@ -319,3 +319,40 @@ def test_tracked_state_is_that_after_the_body(seed: int) -> None:
         notes = results[name].value["notes"]
         assert notes["bodies"] == 4
         assert mx.array_equal(notes["mean"], alone["notes"]["mean"])
+
+
+class Queued(nn.Module):
+    """Keeps the newest samples in a pass, counts passes, and has statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm(4), nn.Linear(4, 3)
+        self.queue, self.passes = mx.zeros((6, 4)), mx.zeros(1)
+        self.freeze(recurse=False, keys=["queue", "passes"])
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self.queue = mx.concatenate([x, self.queue])[:6]
+        self.passes = self.passes + 1
+        return self.last(self.norm(x))
+
+
+def queued_script(seat: Any) -> str:
+    mx.random.seed(1)
+    model = Queued()
+    run = elasticd.Run(
+        model=model, optimizer=models.optimizer(), loss=models.loss, data=models.samples()
+    )
+    for _ in run:
+        pass
+    return run.digest()
+
+
+@pytest.mark.parametrize("micro", [5, 20])
+def test_what_grains_leave_otherwise_is_named_unless_it_is_a_statistic(
+    micro: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for size in (1, 3):
+        values(run(queued_script, "abc"[:size], batch__micro=micro))
+        said = capsys.readouterr().err
+        assert said.count("elasticd: forward passes change the model's") == (micro < 20)
+        assert said.count("forward passes change the model's queue") == (micro < 20)
