@@ -7,13 +7,14 @@ back to step 0 makes them anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from elasticd.train.states.attributes import Attributes
+from elasticd.train.states.containers import remember
 
 _ROOT = "model"
 """As attributes call it."""
@@ -92,6 +93,52 @@ class LazyArrays:
             except (KeyError, IndexError, ValueError, TypeError):
                 return None
         return thing if isinstance(thing, Module) else None
+
+
+def keep_private(model: Module) -> Callable[[], None]:
+    """Remember what a model's modules keep by private names. The result takes away the arrays that
+    have come there since, and puts back those that are of another shape or dtype now: caches of one
+    process, that others never made."""
+    modules: list[Module] = model.modules()  # type: ignore[no-untyped-call]
+    held = [
+        (
+            module,
+            {name: (value, _kinds(value), remember(value)) for name, value in _private(module)},
+        )
+        for module in modules
+    ]
+
+    def put_back() -> None:
+        for module, before in held:
+            now = dict(_private(module))
+            for name in now.keys() | before.keys():
+                value, kinds, refill = before.get(name, (_ABSENT, None, None))
+                if _kinds(now.get(name)) == kinds:
+                    continue
+                module.pop(name, None)
+                vars(module).pop(name, None)
+                if refill is not None:
+                    refill()
+                    setattr(module, name, value)
+
+    return put_back
+
+
+def _private(module: Module) -> Iterable[tuple[str, Any]]:
+    for name, value in (*vars(module).items(), *module.items()):
+        if name.startswith("_") and not isinstance(value, Module):
+            yield name, value
+
+
+def _kinds(value: Any) -> Any:
+    """The shapes and dtypes of the arrays in it, but for those of modules; None if there are
+    none."""
+    if isinstance(value, mx.array):
+        return value.shape, value.dtype
+    if isinstance(value, Module) or not isinstance(value, (dict, list, tuple)):
+        return None
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return {key: kinds for key, item in items if (kinds := _kinds(item)) is not None} or None
 
 
 def _plain(model: Module) -> Iterable[tuple[str, Any]]:

@@ -7,8 +7,17 @@ from collections.abc import Mapping
 import mlx.core as mx
 
 from elasticd.errors import UsageError
+from elasticd.train.states.lazy import is_private
 from elasticd.train.states.trees import describe
 
+_SHOWN = (
+    "Give the model all its arrays before Run(…), frozen where they are to be trained only later; "
+    "unfreeze() them in the body"
+)
+_PRIVATE = (
+    "Have what uses the model between the steps called by run.evaluate(fn), which takes away what "
+    "the model caches meanwhile; or make the array before Run(…), with the shape that it keeps"
+)
 _Kind = tuple[tuple[int, ...], mx.Dtype]
 
 
@@ -33,8 +42,7 @@ class Structure:
                 raise UsageError(
                     f"the model's {path} is {_shown(now.get(path))}, at Run(…) it was "
                     f"{_shown(self._first.get(path))}: a newcomer's model, which is as at "
-                    "Run(…), can't take that state. Give the model all its arrays before Run(…), "
-                    "frozen where they are to be trained only later; unfreeze() them in the body"
+                    f"Run(…), can't take that state. {_PRIVATE if is_private(path) else _SHOWN}"
                 )
 
 

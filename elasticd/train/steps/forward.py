@@ -1,5 +1,10 @@
 """What a forward pass does to the model's state: every grain starts from the step's committed
-state, and what a pass changes is found, summed or refused."""
+state, and what a pass changes is found, summed or refused.
+
+A private array that a pass makes anew in another shape, as a cache for a longer batch, is that
+pass's own: the next one starts from the committed one. That it is a cache is tried: a pass that
+starts from what it has made leaves the same. A memory that grows with each pass does not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import mlx.core as mx
 from elasticd.errors import UsageError
 from elasticd.train.states.lazy import is_private
 from elasticd.train.states.state import TrainingState
-from elasticd.train.states.trees import Slot, same_bits, same_place, share
+from elasticd.train.states.trees import Slot, describe, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
 
 
@@ -25,9 +30,15 @@ class Forward:
         """What passes assign; None before the first pass of this process, which may assign all."""
         self.base: dict[str, mx.array] = {}
         """The committed state, by path; empty between steps."""
+        self._caches: set[str] = set()
+        """Private arrays that were tried."""
+        self._trial: tuple[int, dict[str, mx.array]] | None = None
+        """A grain, and what its pass has made of private arrays and is to leave there again."""
 
-    def begin(self) -> None:
-        """Put the committed state in place, before a grain."""
+    def begin(self, grain: int) -> None:
+        """Put the committed state in place, before a pass of ``grain``."""
+        if self._trial is not None and self._trial[0] != grain:
+            self._trial = None
         if not self.base:
             self._slots = self._state.model_slots()
             self.base = {path: slot.value for path, slot in self._slots.items()}
@@ -37,6 +48,8 @@ class Forward:
             if self._delicate is None:
                 self._state.attributes.begin_pass()
         self.restore()
+        for path, array in self._trial[1].items() if self._trial is not None else ():
+            self._slots[path].put(array)
 
     def _keep_apart(self) -> None:
         """Hold what a pass may write in place through handles of our own."""
@@ -56,7 +69,7 @@ class Forward:
 
     def forget(self) -> None:
         """The step is reduced: what comes next is another state."""
-        self._slots, self.base = {}, {}
+        self._slots, self.base, self._trial = {}, {}, None
 
     @property
     def is_first(self) -> bool:
@@ -66,8 +79,8 @@ class Forward:
     def find_assigned(self, given: Container[str], *outputs: Any) -> dict[str, mx.array]:
         """After this process's first pass: the arrays that it assigned, by path. Not by their bits:
         a buffer that has converged is assigned all the same. But of what is ``given`` a gradient
-        only those whose bits are others. Private arrays that it made for later passes are no part
-        of that.
+        only those whose bits are others. Private arrays that it made for later passes, or in
+        another shape, are no part of that.
 
         Raises:
             UsageError: the pass made other arrays come, or any go.
@@ -83,6 +96,7 @@ class Forward:
             path: array
             for path, array in after.items()
             if path not in come
+            and not self._is_regrown(path, array)
             and not (same_bits if path in given else same_place)(self.base[path], array)
         }
 
@@ -106,16 +120,61 @@ class Forward:
             and slot.value is not self.base[path]
         }
 
+    def tries_again(self, grain: int, replaced: Mapping[str, mx.array]) -> bool:
+        """Whether the pass of ``grain`` has to be made once more, to see if what it ``replaced`` in
+        another shape are caches.
+
+        Raises:
+            UsageError: they aren't; names the first.
+        """
+        regrown = {path: a for path, a in replaced.items() if self._is_regrown(path, a)}
+        if regrown.keys() <= self._caches:
+            return False
+        mx.eval(regrown)
+        if self._trial is None:
+            self._trial = grain, regrown
+            return True
+        (_, tried), self._trial = self._trial, None
+        for path, array in sorted(regrown.items()):
+            if path not in tried or not same_bits(array, tried[path]):
+                raise UsageError(self._unknown(path, array))
+        self._caches |= tried.keys()
+        return False
+
+    def _is_regrown(self, path: str, now: mx.array) -> bool:
+        base = self.base.get(path)
+        unlike = base is not None and (now.shape, now.dtype) != (base.shape, base.dtype)
+        return unlike and is_private(path)
+
     def refuse_unknown_changes(self, replaced: Mapping[str, mx.array]) -> None:
-        """Arrays that the job's first pass left alone must still be as they were.
+        """Arrays that the job's first pass left alone must still be as they were, but for caches.
 
         Raises:
             UsageError: naming the first that isn't.
         """
         for path in sorted(replaced):
-            if not same_bits(replaced[path], self.base[path]):
-                raise UsageError(
-                    f"a forward pass changed {path}, which the first pass of the job left alone: "
-                    "let every pass assign it, as in x = mx.where(condition, changed, x). "
-                    "Statistics named running_mean and running_var may change from any step on"
-                )
+            now = replaced[path]
+            if not self._is_regrown(path, now) and not same_bits(now, self.base[path]):
+                raise UsageError(self._unknown(path, now))
+
+    def _unknown(self, path: str, now: mx.array) -> str:
+        """What to say of an array that a pass has changed."""
+        if self._is_regrown(path, now):
+            return (
+                f"a forward pass made {describe(now)} of {path}, which was "
+                f"{describe(self.base[path])}, and another one when it found that: passes go on "
+                "with what others left. Make it in __init__ with a shape that stays, and let every "
+                "pass assign it; or change it in the loop's body, or keep it in run.state"
+            )
+        if path in self._state.lazy:
+            return (
+                f"a forward pass changed {path}, which the job's first pass made and left for all "
+                "later ones. If it is for one pass alone keep it outside of the module: return "
+                "it. If later passes go on with it make it in __init__ with its shape, and let "
+                "every pass assign it"
+            )
+        return (
+            f"a forward pass changed {path}, which the first pass of the job left alone: "
+            "let every pass assign it, as in x = mx.where(condition, changed, x). "
+            "Statistics named running_mean and running_var may change from any step on"
+        )

@@ -109,7 +109,7 @@ class Grains:
             else:
                 return
             started = time.monotonic()
-            self._forward.begin()
+            self._forward.begin(grain)
             yield grain
             self.times.took(time.monotonic() - started)
 
@@ -118,7 +118,7 @@ class Grains:
         self._leaves.look()
         for _ in range(RUNS):
             if self.probe.wants_grain and self._seat.idle_since(delivery):
-                self._forward.begin()
+                self._forward.begin(0)
                 yield 0
 
     def _check_of_step(self) -> Check | None:
@@ -145,6 +145,9 @@ class Grains:
         forward = self._forward
         vector = layout.pack(loss, forward.base, forward.state_of(layout), given)
         replaced = forward.replaced(layout, given)
+        others = self._rechecks.under_way or self._only_shown
+        if (self.probe.wants_grain or not others) and forward.tries_again(grain, replaced):
+            return
         if self.probe.wants_grain:
             mx.eval(vector, replaced, given, forward.state_of(layout))
             self._take_probe(layout, vector, given)

@@ -47,15 +47,90 @@ class Public(Anchored):
         return super().__call__(x)
 
 
+class Cached(nn.Module):
+    """In evaluation mode it keeps what it needs, one for each length, and the longest of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self._scale: Any = None
+        self._longest: Any = mx.arange(1)
+        self._by_length: dict[int, mx.array] = {}
+
+    def __call__(self, x: mx.array) -> mx.array:
+        weight = self.linear.weight * 2
+        if not self.training:
+            self._scale = weight if self._scale is None else self._scale
+            if len(self._longest) < len(x):
+                self._longest = mx.arange(len(x))
+            self._by_length[len(x)] = self._longest[: len(x)]
+            weight = self._scale
+        return x @ weight.T
+
+
+class Lengthening(Anchored):
+    """Its caches are as long as the longest batch so far: one is made in the first pass, one is
+    there before. And it keeps what went through it last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: Any = None
+        self._ones, self._last = mx.ones((1, 4)), mx.zeros((1,))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self._places is None or len(self._places) < len(x):
+            self._places = 0.1 * mx.arange(len(x), dtype=mx.float32)[:, None] + mx.ones((1, 4))
+        if len(self._ones) < len(x):
+            self._ones = mx.ones((len(x), 4))
+        self._last = x + 1
+        return super().__call__(x * self._places[: len(x)] * self._ones[: len(x)])
+
+
+class Unlengthened(Anchored):
+    """The same without a cache."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        places = 0.1 * mx.arange(len(x), dtype=mx.float32)[:, None] + mx.ones((1, 4))
+        return super().__call__(x * places)
+
+
+class Remembering(Anchored):
+    """It adds each batch to what it knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known = mx.zeros((0, 4))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self._known = mx.concatenate([self._known, x])
+        return super().__call__(x) + self._known.mean()
+
+
+class Telling(Anchored):
+    """It leaves a term of the loss with the module."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self._term = x.square().mean()
+        return super().__call__(x)
+
+
 def loss(model: Any, x: mx.array) -> mx.array:
     return mx.abs(model(x) - 1).mean()
 
 
-def script(kind: type[Anchored], low: bool) -> str:
+def growing(rows: list[Any]) -> mx.array:
+    """Batches of many lengths."""
+    x = mx.array(np.stack(rows))
+    return mx.concatenate([x] * (1 + int(abs(rows[0][0]) * 4) % 5))
+
+
+def script(kind: type[Anchored], low: bool, **more: Any) -> str:
     mx.random.seed(1)
     model: Any = nn.Sequential(kind(), nn.Tanh(), Anchored())
     optimizer = optim.Adam(1e-2)
-    run = elasticd.Run(model=model, optimizer=optimizer, loss=None if low else loss, data=DATA)
+    run = elasticd.Run(
+        model=model, optimizer=optimizer, loss=None if low else loss, data=DATA, **more
+    )
     if not low:
         for _ in run:
             pass
@@ -68,9 +143,9 @@ def script(kind: type[Anchored], low: bool) -> str:
     return run.digest()
 
 
-def made(kind: type[Anchored], low: bool, seed: int, names: str) -> list[str]:
+def made(kind: type[Anchored], low: bool, seed: int, names: str, **more: Any) -> list[str]:
     dice = random.Random(seed)
-    cohort = Cohort(spec(train__steps=6), lambda seat: script(kind, low), dice)
+    cohort = Cohort(spec(train__steps=6), lambda seat: script(kind, low, **more), dice)
     if len(names) > 1:
         cohort.kills, cohort.respawn = {n: dice.randrange(2, 80) for n in "ab"}, True
         cohort.delivers, cohort.keeps_updates = dice.random() < 0.5, dice.random() < 0.5
@@ -96,10 +171,73 @@ def test_deaths_change_no_bit(low: bool, seed: int) -> None:
 
 
 def test_what_every_pass_changes_is_refused_by_name_or_summed() -> None:
-    with pytest.raises(UsageError, match=r"layers\.0\._anchor"):
+    with pytest.raises(UsageError, match=r"changed layers\.0\._anchor, which the job's first pass"):
         made(Growing, False, 0, "a")
+    with pytest.raises(UsageError, match=r"changed layers\.0\._term, which the job's first pass"):
+        made(Telling, False, 0, "a")
+    with pytest.raises(UsageError, match=r"made float32\[6,4\] of layers\.0\._known, which was"):
+        made(Remembering, False, 0, "a")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_cache_that_grows_with_the_batch_changes_no_bit(compiled: bool) -> None:
+    more: dict[str, Any] = {"collate": growing, "compile": compiled}
+    (alone,) = made(Lengthening, False, 0, "a", **more)
+    assert made(Unlengthened, False, 0, "a", **more) == [alone]
+    for seed in range(2 if compiled else 6):
+        assert set(made(Lengthening, False, seed, "abc", **more)) == {alone}
+    if not compiled:
+        more.pop("compile")
+        assert set(made(Lengthening, True, 1, "abc", **more)) == {alone}
 
 
 def test_an_array_that_is_no_private_one_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"layers\.0\.anchor come or go"):
         made(Public, False, 0, "a")
+
+
+def evaluating(seat: Any) -> tuple[str, list[float]]:
+    mx.random.seed(1)
+    model: Any = nn.Sequential(Cached(), Anchored())
+    data = mx.array(DATA)
+
+    def validate() -> float:
+        found: Any = loss(model, data).item()
+        return float(found)
+
+    run = elasticd.Run(model=model, optimizer=optim.Adam(1e-2), loss=loss, data=DATA)
+    seen = [run.evaluate(validate)]
+    for step in run:
+        if run.is_main or step.number % 2:  # on some ranks
+            seen.append(run.evaluate(validate))
+        layer = model.layers[0]
+        assert layer._scale is None and layer._longest.shape == (1,) and not layer._by_length
+    return run.digest(), seen
+
+
+def test_what_a_model_caches_in_an_evaluation_goes_with_it() -> None:
+    """Each one is made of the weights of its time, and no rank has what others lack."""
+    job = spec(train__steps=6)
+    (alone,) = Cohort(job, evaluating, random.Random(0)).run(["a"]).values()
+    digest, seen = alone.value
+    assert len(seen) == len(set(seen)) == 7
+    for seed in range(3):
+        dice = random.Random(seed)
+        cohort = Cohort(job, evaluating, dice)
+        cohort.kills, cohort.respawn = {n: dice.randrange(2, 80) for n in "ab"}, True
+        results = [r for r in cohort.run(list("abc")).values() if not _died(r)]
+        assert {r.error for r in results} == {None}
+        assert {r.value[0] for r in results} == {digest}
+
+
+def test_what_a_body_makes_a_model_cache_is_refused_with_the_cure() -> None:
+    def script(seat: Any) -> None:
+        model: Any = nn.Sequential(Cached(), Anchored())
+        for _ in elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA):
+            model.eval()
+            model(mx.array(DATA))
+            model.train()
+
+    (result,) = Cohort(spec(), script, random.Random(0)).run(["a"]).values()
+    assert isinstance(result.error, UsageError)
+    assert "run.evaluate(fn), which takes away" in str(result.error)
