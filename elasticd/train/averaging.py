@@ -28,7 +28,7 @@ from elasticd.train.agreement import (
     heard,
     unlike,
 )
-from elasticd.train.states.summed import rebuilt
+from elasticd.train.states.trees import rebuilt
 
 BUCKET_BYTES = 32 << 20
 _DOUBLE = struct.Struct("<d")

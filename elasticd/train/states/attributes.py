@@ -18,7 +18,14 @@ import mlx.core as mx
 import numpy as np
 
 from elasticd.train.states.holders import FROZEN, MOST_LEAVES, Holder, holders_of, modules_of
-from elasticd.train.states.trees import put_together, same_bits, same_float, share, take_apart
+from elasticd.train.states.trees import (
+    put_together,
+    rebuilt,
+    same_bits,
+    same_float,
+    share,
+    take_apart,
+)
 
 ATTRIBUTES = "attributes/"
 """How the names of their arrays begin."""
@@ -242,5 +249,5 @@ def remembered(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: remembered(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(map(remembered, value))
+        return rebuilt(value, map(remembered, value))
     return value

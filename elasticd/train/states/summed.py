@@ -3,7 +3,7 @@ sums what the others do, whatever its own first forward pass shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
 from elasticd.errors import MismatchError
-from elasticd.train.states.trees import array_slots
+from elasticd.train.states.trees import array_slots, rebuilt
 
 _STATISTICS = ("running_mean", "running_var")
 
@@ -111,11 +111,6 @@ def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:
     return rebuilt(tree, (narrowed(item, keep, f"{prefix}{n}.") for n, item in enumerate(tree)))
 
 
-def rebuilt(tree: Any, items: Iterable[Any]) -> Any:
-    """A list, tuple or named tuple like ``tree`` of other items."""
-    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
-
-
 def _is_container(tree: Any) -> bool:
     return isinstance(tree, (dict, list, tuple))
 
@@ -128,7 +123,7 @@ def joined(one: Any, other: Any) -> Any:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         both_lists = [joined(*pair) for pair in zip(one, other, strict=False)]
         longer = one if len(one) > len(other) else other
-        return type(one)([*both_lists, *longer[len(both_lists) :]])
+        return rebuilt(one, [*both_lists, *longer[len(both_lists) :]])
     return other if one is None or (other is not None and _is_empty(one)) else one
 
 

@@ -10,7 +10,7 @@ import enum
 import math
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -39,23 +39,44 @@ class Slot:
         self.container[self.key] = value
 
 
+class _InPlace:
+    """A tuple in its place: what is put into it makes another one there."""
+
+    def __init__(self, place: Slot) -> None:
+        self._place = place
+
+    def __getitem__(self, number: int) -> Any:
+        return self._place.value[number]
+
+    def __setitem__(self, number: int, value: Any) -> None:
+        before = self._place.value
+        self._place.put(rebuilt(before, (*before[:number], value, *before[number + 1 :])))
+
+
+def rebuilt(tree: Any, items: Iterable[Any]) -> Any:
+    """A list, tuple or named tuple like ``tree`` of other items."""
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+
+
 def slots(tree: Any) -> dict[str, Slot]:
     """The places of a tree's leaves, by path (those of ``mlx.utils.tree_flatten``).
 
     Modules are dicts; their leaves whose names begin with an underscore are found too.
     """
     found: dict[str, Slot] = {}
-    _find(tree, "", found, object)
+    _find(tree, tree, "", found, object)
     return found
 
 
-def _find(tree: Any, prefix: str, found: dict[str, Slot], kind: type) -> None:
+def _find(tree: Any, container: Any, prefix: str, found: dict[str, Slot], kind: type) -> None:
+    """``container`` is what the leaves of ``tree`` are put into."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in items:
         if isinstance(value, (dict, list, tuple)):
-            _find(value, f"{prefix}{key}.", found, kind)
+            inner = _InPlace(Slot(container, key)) if isinstance(value, tuple) else value
+            _find(value, inner, f"{prefix}{key}.", found, kind)
         elif isinstance(value, kind):
-            found[f"{prefix}{key}"] = Slot(tree, key)
+            found[f"{prefix}{key}"] = Slot(container, key)
 
 
 def arrays(tree: Any) -> dict[str, mx.array]:
@@ -66,7 +87,7 @@ def arrays(tree: Any) -> dict[str, mx.array]:
 def array_slots(tree: Any) -> dict[str, Slot]:
     """The places of a tree's arrays, by path."""
     found: dict[str, Slot] = {}
-    _find(tree, "", found, mx.array)
+    _find(tree, tree, "", found, mx.array)
     return found
 
 

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -196,6 +196,48 @@ def test_step_0_resets_an_optimizer_that_came_later(name: str) -> None:
         digests.append(state.capture(POINT, 0, 30).digest())
         state.install(start)
     assert digests[0] == digests[1]
+
+
+class Span(NamedTuple):
+    low: mx.array
+    high: mx.array
+
+
+class Scaled(nn.Module):
+    """Has arrays in tuples, which are no parameters."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.span = Span(mx.array([value]), mx.array([value + 1]))
+        self.deep = [{"a": (mx.array(value), (3, mx.array(value * 2)))}]
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_arrays_in_tuples_come_back_where_they_were(tracked: bool) -> None:
+    def state_of(model: Scaled) -> TrainingState:
+        if not tracked:
+            return TrainingState(model, optim.Adam(0.1))
+        state = TrainingState(nn.Linear(1, 1), None)
+        state.track("model", model)
+        return state
+
+    mine, theirs = Scaled(5), Scaled(0)
+    state, other = state_of(mine), state_of(theirs)
+    state.normalize()
+    saved = files(state)
+    restore = state.copy()
+    mine.span, mine.deep[0]["a"] = (
+        Span(mx.array([7]), mx.array([8])),
+        (mx.array(9), (3, mx.array(9))),
+    )
+    other.install(Loaded.from_files(*saved))
+    restore()  # what is tracked is no part of that
+    for model in [theirs] if tracked else [mine, theirs]:
+        assert type(model.span) is Span and model.span.low.item() == 5
+        assert model.span.high.item() == 6
+        first, (plain, second) = model.deep[0]["a"]
+        assert (first.item(), plain, second.item()) == (5, 3, 10)
 
 
 class Warm(nn.Module):
