@@ -291,7 +291,7 @@ def source_of(data: Any, batches: Batches, seed: int) -> IndexedSource | StreamS
     Raises:
         UsageError: it is neither a dataset nor a callable, or it has columns instead of samples.
     """
-    if _are_columns(data):
+    if _are_columns(data, batches.global_size):
         raise UsageError(
             f"data= is a {type(data).__name__} of columns; it needs samples: give a list of them,"
             " as in list(zip(x, y)), or an object with __len__ and __getitem__(index)"
@@ -319,15 +319,18 @@ def _check_no_arguments(data: Callable[..., Any]) -> None:
         ) from None
 
 
-def _are_columns(data: Any) -> bool:
+def _are_columns(data: Any, batch: int) -> bool:
     """Whether these are no samples: a dict by name, or (x, y) with arrays that are as long as one
-    another and don't stack."""
+    another and don't stack; or of one shape, too few for a ``batch`` and each with rows for it."""
     if isinstance(data, Mapping):
         return 0 not in data
     if not isinstance(data, tuple):
         return False
     shapes = {tuple(getattr(column, "shape", ())) for column in data}
-    return len(shapes) > 1 and () not in shapes and len({shape[:1] for shape in shapes}) == 1
+    if () in shapes or len({shape[:1] for shape in shapes}) != 1:
+        return False
+    rows, *more = next(iter(shapes))
+    return len(shapes) > 1 or (bool(more) and len(data) < batch <= rows)
 
 
 def stack(samples: Sequence[Any]) -> Any:

@@ -259,6 +259,7 @@ class Positioned:
         ({"data": 7}, "data="),
         ({"data": {"x": [1.0, 2.0], "y": [0, 1]}}, "a dict of columns"),
         ({"data": (mx.zeros((9, 2)), mx.zeros(9))}, "a tuple of columns"),
+        ({"data": (mx.zeros((30, 4)), mx.zeros((30, 4)))}, "a tuple of columns"),
         ({"loss": None}, "loss=, optimizer="),
     ],
 )

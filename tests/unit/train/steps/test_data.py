@@ -49,6 +49,17 @@ def test_what_is_no_dataset(data: Any) -> None:
         source_of(data, BATCHES, 0)
 
 
+def test_a_tuple_of_samples_is_a_dataset_and_one_of_columns_is_none() -> None:
+    data: Any
+    rows = BATCHES.global_size
+    few, many = (np.zeros((rows - 1, 2)),) * 2, (np.zeros((rows, 2)),) * rows
+    for data in (few, many, (np.zeros(rows),) * 2):
+        assert source_of(data, BATCHES, 0)
+    for data in ((np.zeros((rows, 2)),) * 2, (mx.zeros((rows, 2, 3)),) * (rows - 1)):
+        with pytest.raises(UsageError, match=r"a tuple of columns; it needs samples"):
+            source_of(data, BATCHES, 0)
+
+
 class Counter:
     """A stream of ``length`` numbers that knows where it is."""
 
