@@ -183,7 +183,7 @@ def _failing(
     causes = [word for word in failed if not word.follows]
     ended = all(word.state in ("failed", "done") for word in words)
     if ended and len(causes) == len(words) and len({_kind(word) for word in causes}) == 1:
-        return GiveUp(world, _said_of(causes[0], "on every rank")), history
+        return GiveUp(world, _said_of(causes[0], f"on every rank of {len(causes)}")), history
     history = replace(history, failing=history.failing + 1)
     if not ended and history.failing < GRACE_ROUNDS:
         return NotYet(), history

@@ -101,7 +101,7 @@ def test_what_fails_on_every_rank_alike_ends_the_job() -> None:
     order, _ = decide(told, RUNS, LIMITS)
     assert isinstance(order, GiveUp)
     assert order.reason == (
-        "the script ended with exit status 1 on every rank (rank 0, a):\n"
+        "the script ended with exit status 1 on every rank of 3 (rank 0, a):\n"
         "Traceback …\nValueError: no data"
     )
 
