@@ -326,7 +326,7 @@ def _are_columns(data: Any, batch: int) -> bool:
         return 0 not in data
     if not isinstance(data, tuple):
         return False
-    shapes = {tuple(getattr(column, "shape", ())) for column in data}
+    shapes: set[tuple[int, ...]] = {tuple(getattr(column, "shape", ())) for column in data}
     if () in shapes or len({shape[:1] for shape in shapes}) != 1:
         return False
     rows, *more = next(iter(shapes))
