@@ -70,7 +70,7 @@ def digests(card: Card, folder: Path, ranks: str, kills: dict[str, int], seed: s
     """
     spec = load(card.lay_out(folder))
     text = (folder / "train.py").read_text()
-    code = compile(text, str(folder / "train.py"), "exec")
+    code = compile(text, str(folder / "train.py"), "exec", dont_inherit=True)
 
     def script(seat: Any) -> str:
         randomness.seed_script(spec.train.seed)

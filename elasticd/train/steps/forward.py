@@ -128,13 +128,14 @@ class Forward:
             UsageError: they aren't; names the first.
         """
         regrown = {path: a for path, a in replaced.items() if self._is_regrown(path, a)}
+        trial, self._trial = self._trial, None
         if regrown.keys() <= self._caches:
             return False
         mx.eval(regrown)
-        if self._trial is None:
+        if trial is None:
             self._trial = grain, regrown
             return True
-        (_, tried), self._trial = self._trial, None
+        _, tried = trial
         for path, array in sorted(regrown.items()):
             if path not in tried or not same_bits(array, tried[path]):
                 raise UsageError(self._unknown(path, array))

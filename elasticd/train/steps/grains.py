@@ -199,7 +199,8 @@ class Grains:
     def _take_probe(self, layout: Layout, vector: Vector, given: Mapping[str, mx.array]) -> None:
         standing = self._standing
         assert standing.point is not None
-        if not self.probe.take(vector, self._forward.state_of(layout)):
+        left = self._forward.state_of(layout) if standing.step == 1 else {}
+        if not self.probe.take(vector, left):
             return
         self._forward.restore()
         returned = layout.returned(given)

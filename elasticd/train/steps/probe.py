@@ -29,7 +29,7 @@ class GrainProbe:
     runs: list[Vector] = field(default_factory=list)
     result: ProbeResult | None = None
     left: Mapping[str, mx.array] = field(default_factory=dict)
-    """The state that the grain has changed, as it left it; until it was compared."""
+    """The state that the first step's grain has changed, as it left it; until it was compared."""
 
     @property
     def wants_grain(self) -> bool:
