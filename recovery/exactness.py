@@ -7,8 +7,6 @@ NO_REPEAT = (
     "one grain computed twice gave different bits: its samples or the loss draw from a generator "
     "of their own, or the processor adds in another order each time"
 )
-
-
 UNTOLD = "a world of an earlier leader was not exact; no record says why"
 GRADIENTS_DIFFER = "gradients differ between"
 UPDATES_DIFFER = "updates differ between"

@@ -1,9 +1,9 @@
-"""Learning of a process's exit from the kernel, in milliseconds and without polling.
+"""Learning of a process's exit from the kernel, in milliseconds.
 
 Linux: a pidfd becomes readable when the process has ended. macOS: kqueue's NOTE_EXIT, waited for in
-a thread. Both work for any process of the account, also for one that another process started.
-Neither reaps: the pid of an own child stays taken until its owner calls ``wait``, so a signal sent
-between the two can't reach a stranger.
+a thread that also looks once a second. Both work for any process of the account, also for one that
+another process started. Neither reaps: the pid of an own child stays taken until its owner calls
+``wait``, so a signal sent between the two can't reach a stranger.
 """
 
 from __future__ import annotations

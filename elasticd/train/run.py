@@ -300,7 +300,7 @@ class Run:
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation
         mode; has a deadline of its own. Returns what ``fn`` returns. Private arrays that the model
-        caches meanwhile go again.
+        makes meanwhile, or makes in another shape, go again.
 
         Raises:
             UsageError: ``fn`` is no function.
@@ -317,8 +317,8 @@ class Run:
         finally:
             for module, training in modes:
                 module._set_training_mode(training)
-            put_back()
             self._seat.phase("user")
+            put_back()
 
     def steps(self) -> Iterator[Step]:
         """The steps that are still to be made. The loop's body computes and applies each.

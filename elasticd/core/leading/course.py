@@ -44,7 +44,10 @@ class Course:
     named: dict[str, NamedValue] = field(default_factory=dict)
     """The last ones, by name, of committed steps."""
     released: set[NodeId] = field(default_factory=set)
-    """Members that may leave their loop: all steps are done and stored."""
+    """Members that were told in this view that they may leave their loop: all steps are done and
+    stored."""
+    leaving: set[NodeId] = field(default_factory=set)
+    """Members of this world that were told so by anybody, or have left."""
 
     def runs(self, generation: Tag) -> bool:
         """Whether this is the world that we know as the last one."""
@@ -63,6 +66,7 @@ class Course:
     def release(self, node: NodeId) -> None:
         """A member was told that it may leave its loop."""
         self.released.add(node)
+        self.leaving.add(node)
 
     def resume(self, step: int) -> None:
         """The job was paused, all members having stored ``step``."""
@@ -91,7 +95,7 @@ class Course:
         if self.world is not None and shared_step(self.world, world) < self.loss_step:
             self.loss, self.loss_step = None, world.step
         self.take(world)
-        self.progress, self.released = {}, set()
+        self.progress, self.released, self.leaving = {}, set(), set()
 
     def found(self, committed: int, now: float) -> list[tuple[NodeId, Progress]]:
         """The world that was taken has come so far. What its members have told too early of it."""

@@ -56,13 +56,12 @@ class Exactness:
     """Members whose fresh processes were told the verdict."""
     on_cpu: OnCpu = field(default_factory=OnCpu)
     origin: Origin = ()
-    """What the job's processes were built of when its first step was taken, if that is known; else
-    of what they were at the first step of which anybody knows."""
+    """What the job's processes were built of when its first step was taken; if nobody knows, at
+    the first one that somebody does know of."""
     began: Tag = NO_TAG
-    """The generation that began with no step at all, whose origin that is; none: an older world's,
-    or that of who was there when nobody knew it."""
+    """The generation that took that step; NO_TAG: not known, so the origin is a guess."""
     compared: bool = False
-    """The members of this world with that."""
+    """Whether the members of this world were compared with it."""
     proofs: Proofs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,8 +131,8 @@ class Exactness:
         """The record may tell what an earlier leader knew; ``ours`` is the world that we lead."""
         self.on_cpu.recall(record.on_cpu, ours)
         self.lost = weightier(self.lost, record.inexact)
-        if record.began > self.began or not self.origin:
-            self.origin, self.began = record.origin, record.began
+        if (record.began, record.origin) > (self.began, self.origin):
+            self.began, self.origin = record.began, record.origin
             self.compared = False
 
     def heard(self, world: World, ours: World | None) -> None:
@@ -183,7 +182,7 @@ class Exactness:
         if fresh and (why := self._moves(world, fresh)):
             return why
         same, reason = (False, FAST) if self.fast else verdict(fresh, on_cpu=world.on_cpu)
-        if not same:
+        if fresh and not same:
             self.lose(reason)
         # Also where all have stayed: an earlier leader may have died with what it knew.
         if fresh or not self.compared:

@@ -49,8 +49,9 @@ from elasticd.core.words.worlds import (
 from elasticd.recovery.exactness import weightier
 from elasticd.recovery.fitness import merged
 from elasticd.recovery.lineages import decided
+from elasticd.recovery.origin import Origin
 from elasticd.recovery.relief import Cut
-from elasticd.types import NodeId
+from elasticd.types import NodeId, Tag
 
 
 @dataclass(slots=True)
@@ -126,19 +127,19 @@ class Driver:
         its updates are made, and which nodes it goes on without."""
         past, exactness = self.office.histories, self.office.exactness
         fitness = self.office.fitness
+        began, origin = self._beginning(record)
         return replace(
             record, left=past.left, ran=past.ran, inexact=weightier(record.inexact, exactness.lost),
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
             on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
-            **self._origin(record),
+            began=began, origin=origin,
         )  # fmt: skip
 
-    def _origin(self, record: JobRecord) -> dict[str, Any]:
-        """What the job was built of when it began; before a step is taken it has not."""
-        exactness, kept = self.office.exactness, (record.began, record.origin)
-        if self.office.course.committed > 0:
-            kept = max(kept, (exactness.began, exactness.origin))
-        return dict(zip(("began", "origin"), kept, strict=True))
+    def _beginning(self, record: JobRecord) -> tuple[Tag, Origin]:
+        """When the job began, and what it was built of; before a step is taken it has not."""
+        kept, exactness = (record.began, record.origin), self.office.exactness
+        ours = exactness.began, exactness.origin
+        return max(kept, ours) if self.office.course.committed > 0 else kept
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more than we know."""

@@ -181,11 +181,6 @@ class Office:
         """For so long nothing may move in a world that trains."""
         return self.course.patience.reduce_limit(self.ctx.timing.hang_seconds)
 
-    def may_leave(self) -> set[NodeId]:
-        """Who was told that it may leave its loop, by an earlier leader or in an earlier view too,
-        or has left it: with the last state, which stays what it is."""
-        return {*self.course.released, *self.roster.trainers(*LEFT)}
-
     def somebody_leaves(self) -> bool:
         """Whether a member of the world has left its loop, or still can."""
         world = self.world
@@ -209,6 +204,8 @@ class Office:
             status = status.of_now()
         if status.world is not None:
             self.exactness.heard(status.world, self.world)
+        if status.trainer is not None and status.trainer.phase in LEFT:
+            self.course.leaving.add(node)
         self.roster.hear(node, status)
 
     def recall(self, record: JobRecord) -> None:

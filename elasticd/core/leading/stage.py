@@ -177,7 +177,7 @@ class Stage:
 
     def _blame(self, blame: Blame) -> None:
         office, culprit = self.office, blame.culprit
-        if culprit in office.may_leave() and office.somebody_leaves():
+        if culprit in office.course.released and office.somebody_leaves():
             return  # It has left the loop, or was about to: nothing is broken by that.
         seen = office.ctx.now if blame.seen_at is None else blame.seen_at
         piece = faults.Evidence(culprit, blame.fault, blame.text, seen, blame.confidence)

@@ -155,7 +155,6 @@ class JobRecord:
             return replace(
                 self, spec=spec, reason=None, digest=None, account={}, rested="", left=(), ran=(),
                 inexact="", unfit=(), served=(), offered=(), origin=(),
-                began=NO_TAG,
             )  # fmt: skip
         reason = None if self.reason is None else clipped(self.reason)
         inexact = clipped(self.inexact)
@@ -179,6 +178,7 @@ class JobRecord:
             "submitter": by,
             "submitted_on": on,
             "on_cpu": lineages.decided(self.on_cpu, other.on_cpu),
+            "began": began,
         }
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
@@ -193,7 +193,6 @@ class JobRecord:
             served=tuple(sorted({*self.served, *other.served})),
             offered=tuple(sorted({*self.offered, *other.offered})),
             origin=origin,
-            began=began,
         )
 
 

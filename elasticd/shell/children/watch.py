@@ -116,13 +116,14 @@ class ChildWatch:
 
     def look_at_memory(self, now: float) -> None:
         """Look whether the machine, or a cgroup of the children, is short of it now."""
-        if now - self._pressed_at <= PRESSED_SECONDS:
-            return
         groups = (seen.group for seen in self._seen.values() if seen.group is not None)
-        if short := self._pressure(groups):
+        short = self._pressure(groups)
+        if short is None:
+            return
+        if short.critical:
+            self._critical_at, self._critical = now, short.reason
+        if now - self._pressed_at > PRESSED_SECONDS:
             self._pressed_at = now
-            if short.critical:
-                self._critical_at, self._critical = now, short.reason
             self._pressed(short.reason, short.left_bytes)
 
     def _forget_time(self, now: float) -> None:

@@ -35,8 +35,9 @@ class Forward:
         self._trial: tuple[int, dict[str, mx.array]] | None = None
         """A grain, and what its pass has made of private arrays and is to leave there again."""
 
-    def begin(self, grain: int) -> None:
-        """Put the committed state in place, before a pass of ``grain``."""
+    def begin(self, grain: int | None) -> None:
+        """Put the committed state in place, before a pass of ``grain``; None: of one that is only
+        shown, and tries nothing."""
         if self._trial is not None and self._trial[0] != grain:
             self._trial = None
         if not self.base:
@@ -67,6 +68,15 @@ class Forward:
             elif self._slots[path].value is not array:
                 self._slots[path].put(array)
 
+    @property
+    def on_trial(self) -> bool:
+        """Whether the last pass is to be made once more."""
+        return self._trial is not None
+
+    def drop_trial(self) -> None:
+        """Grains are others from now on."""
+        self._trial = None
+
     def forget(self) -> None:
         """The step is reduced: what comes next is another state."""
         self._slots, self.base, self._trial = {}, {}, None
@@ -80,18 +90,22 @@ class Forward:
         """After this process's first pass: the arrays that it assigned, by path. Not by their bits:
         a buffer that has converged is assigned all the same. But of what is ``given`` a gradient
         only those whose bits are others. Private arrays that it made for later passes, or in
-        another shape, are no part of that.
+        another shape, are no part of that: the former are committed at once, as this pass, which
+        is of grain 0 everywhere, has made them.
 
         Raises:
             UsageError: the pass made other arrays come, or any go.
         """
         self._state.attributes.end_pass()
-        after = {path: slot.value for path, slot in self._state.model_slots().items()}
+        slots = self._state.model_slots()
+        after = {path: slot.value for path, slot in slots.items()}
         come, gone = after.keys() - self.base.keys(), self.base.keys() - after.keys()
         if gone or not self._state.lazy.admit(come):
             which = min(come | gone, key=lambda path: (is_private(path), path))
             raise UsageError(f"the forward pass made {which} come or go; make it beforehand")
         mx.eval(outputs, after)
+        self._slots |= {path: slots[path] for path in come}
+        self.base |= {path: after[path] for path in come}
         return {
             path: array
             for path, array in after.items()

@@ -81,6 +81,7 @@ class Grains:
         self.times.forget()
         self.sums = GrainSums(self.count)
         self.probe.restart()
+        self._forward.drop_trial()
         self._cut(micro)
 
     def aim(self, world: TrainerWorld, step: int) -> None:
@@ -109,9 +110,11 @@ class Grains:
             else:
                 return
             started = time.monotonic()
-            self._forward.begin(grain)
+            shown_only = self._rechecks.under_way or self._only_shown
+            self._forward.begin(None if shown_only else grain)
             yield grain
-            self.times.took(time.monotonic() - started)
+            if not self._forward.on_trial:
+                self.times.took(time.monotonic() - started)
 
     def rehearsal(self, delivery: Delivery) -> Iterator[int]:
         """For the probe, while nothing else is asked of us."""
@@ -212,8 +215,8 @@ class Grains:
 
     def name_means(self, reduced: Reduced) -> None:
         """Say on main's stderr what of the first step may better be no mean of its grains."""
-        if self._standing.step == 1 and self.world is not None:
-            name_own(self.probe.named_means(reduced.state), aloud=self.world.rank == 0)
+        if self._standing.step == 1 and self.world is not None and self.world.rank == 0:
+            name_own(self.probe.named_means(reduced.state), aloud=True)
 
     def put_back(self) -> None:
         """Forward passes have left their marks on the state, which are not its own."""
@@ -224,12 +227,14 @@ class Grains:
     def spend(self) -> None:
         """The sums went into the update that begins."""
         self.sums.clear()
+        self.probe.left = {}
         self.put_back()
 
     def renounce(self) -> None:
         """Memory ran out: drop what was computed of the step."""
         self.sums.clear()
         self.probe.restart()
+        self._forward.drop_trial()
         self._forward.restore()
 
     def restart(self) -> None:

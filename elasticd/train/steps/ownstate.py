@@ -166,7 +166,7 @@ def _leads_to(generator: Any, here: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def name_own(sentences: Iterable[str], *, aloud: bool) -> None:
-    """Say on stderr what is lost with this process, if ``aloud``."""
+    """Say on stderr what becomes of the script's state and may not be meant, if ``aloud``."""
     for sentence in sentences if aloud else ():
         print(f"elasticd: {sentence}", file=sys.stderr, flush=True)
 

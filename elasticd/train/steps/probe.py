@@ -39,6 +39,7 @@ class GrainProbe:
     def restart(self) -> None:
         """Forget runs of another state."""
         self.runs.clear()
+        self.left = {}
 
     def take(self, vector: Vector, left: Mapping[str, mx.array]) -> bool:
         """Take in one run, evaluated; True if it was the last."""
@@ -76,5 +77,5 @@ class GrainProbe:
             for path in sorted(means.keys() & left.keys())
             if mx.issubdtype(left[path].dtype, mx.floating)
             and not is_statistic(path)
-            and not mx.allclose(left[path], means[path], _ROUNDED, _ROUNDED).item()
+            and not mx.allclose(left[path], means[path], _ROUNDED, _ROUNDED, equal_nan=True).item()
         ]

@@ -17,9 +17,9 @@ from elasticd.train.steps import recompute
 _CACHE_BYTES = 64 << 20
 """What MLX may keep of freed memory once memory was short, and while a trainer waits."""
 _CACHES = 2
-_ROW_BYTES = 1 << 20
 """The caches of all trainers of a machine may have one part in so many of its memory. (MLX on Metal
 would keep up to 95 % of it, in each process.)"""
+_ROW_BYTES = 1 << 20
 _TRAINER = "elasticd.train"
 _ORPHANS_PARENT = 1
 

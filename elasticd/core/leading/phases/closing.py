@@ -1,7 +1,7 @@
 """All steps are done: the last state is stored, and then the members leave. So a job ends.
 
 Who leads when some have left already may find no whole world. So whether the job is over is asked
-in every phase (:func:`is_over`), and who may leave is known whatever breaks (``Course.released``).
+in every phase (:func:`is_over`), and who may leave is known whatever breaks (``Course.leaving``).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _leave(
     agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
     if not found.majority and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
-    if not found.majority and office.may_leave():
+    if not found.majority and office.course.leaving:
         office.exactness.lose(
             f"{found.reason}; a member has ended with the last state, which stays"
         )
@@ -217,4 +217,4 @@ def _may_go_back(office: Office, agreed: Point) -> bool:
     """Whether the job wants to, there is a checkpoint for it, and nobody has ended with the last
     state."""
     may = office.restores and office.checkpoints.survey.reaches(agreed)
-    return may and not office.may_leave()
+    return may and not office.course.leaving

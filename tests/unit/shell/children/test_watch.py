@@ -90,6 +90,23 @@ def test_what_a_mac_said_before_it_killed_is_known(
     assert memory is not None and memory.pressure == (short.reason if counts else "")
 
 
+def test_what_a_mac_says_between_two_notices_counts(process: Process) -> None:
+    """It warns first, and kills a second later."""
+    said = [LowMemory("2 of 4", 1 << 30), LowMemory("4 of 4", 1 << 30, critical=True)]
+    told: list[str] = []
+    watch = ChildWatch(
+        lambda: [process.child],
+        lambda child, seconds: None,
+        lambda reason, left: told.append(reason),
+        lambda groups: said.pop(0),
+    )
+    watch.look(process.child, 0.0)
+    watch.look_at_memory(0.0)
+    watch.look_at_memory(0.4)
+    memory = watch.last_seen(process.pid, 0.8)
+    assert memory is not None and (memory.pressure, told) == ("4 of 4", ["2 of 4"])
+
+
 def test_a_stop_is_told_once(process: Process) -> None:
     told: list[tuple[int, float]] = []
 

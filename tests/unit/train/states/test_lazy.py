@@ -191,6 +191,25 @@ def test_a_cache_that_grows_with_the_batch_changes_no_bit(compiled: bool) -> Non
         assert set(made(Lengthening, True, 1, "abc", **more)) == {alone}
 
 
+def test_all_ranks_keep_the_cache_that_the_first_grain_has_made() -> None:
+    """Later grains of the first step are longer on one rank than on another."""
+
+    def lengths(seat: Any) -> list[tuple[int, ...]]:
+        mx.random.seed(1)
+        model: Any = nn.Sequential(Lengthening(), Anchored())
+        run = elasticd.Run(
+            model=model, optimizer=optim.Adam(1e-2), loss=loss, data=DATA, collate=growing
+        )
+        return [model.layers[0]._places.shape for _ in run]
+
+    found = {}
+    for names in ("a", "abc"):
+        cohort = Cohort(spec(train__steps=6, train__seed=0), lengths, random.Random(0))
+        found |= {(names, n): each.value for n, each in cohort.run(list(names)).items()}
+    assert {len({*shapes}) for shapes in found.values()} == {1}
+    assert len({shapes[0] for shapes in found.values()}) == 1, found
+
+
 def test_an_array_that_is_no_private_one_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"layers\.0\.anchor come or go"):
         made(Public, False, 0, "a")
