@@ -47,6 +47,8 @@ def job_status(
         **summary,
         **record.account,
     }
+    if record.inexact:  # which another side may have found, of a job that has ended on this one
+        fields |= {"exact": False, "exact_reason": fields["exact_reason"] or record.inexact}
     if parked and record.state == "running":
         fields |= {"state": "parked", "reason": parked, "ranks": [], "steps_per_second": 0.0}
     elif record.state != "running":

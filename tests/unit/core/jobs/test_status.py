@@ -43,3 +43,13 @@ def test_of_a_job_that_rests_the_record_tells_its_course_after_a_restart() -> No
         shown = job_status(rests, told)
         assert {key: shown[key] for key in account} == account
         assert shown["step"] == 21
+
+
+def test_what_another_side_has_found_of_an_ended_jobs_bits_is_shown() -> None:
+    """Its leader here knew nothing of that when it wrote the account."""
+    spec = JobSpec.from_dict({"job": {"name": "e", "entrypoint": "e.py"}}).to_dict()
+    account = {"exact": True, "exact_reason": None}
+    ended = JobRecord(JobId("e-1-abcd"), 1, spec, "digest", "finished", account=account)
+    assert job_status(ended, {})["exact"] is True
+    shown = job_status(replace(ended, inexact="gradients differ between a and b"), {})
+    assert (shown["exact"], shown["exact_reason"]) == (False, "gradients differ between a and b")
