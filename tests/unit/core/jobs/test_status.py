@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from elasticd.core.jobs.status import job_status
 from elasticd.core.words.records import JobRecord
@@ -28,16 +29,15 @@ def test_a_plain_job_shows_no_steps_that_are_not_its_scripts() -> None:
     assert (shown["generation"], shown["recoveries"]) == (4, 1)
 
 
+def _spec() -> dict[str, Any]:
+    job = {"name": "e", "entrypoint": "e.py"}
+    batch, train = {"global": 4, "micro": 2}, {"steps": 30}
+    return JobSpec.from_dict({"job": job, "batch": batch, "train": train}).to_dict()
+
+
 def test_of_a_job_that_rests_the_record_tells_its_course_after_a_restart() -> None:
     account = {"loss": 1.5, "digest_step": 21, "recoveries": 1, "generation": 7, "exact": True}
-    spec = JobSpec.from_dict(
-        {
-            "job": {"name": "e", "entrypoint": "e.py"},
-            "batch": {"global": 4, "micro": 2},
-            "train": {"steps": 30},
-        }
-    ).to_dict()
-    rests = JobRecord(JobId("e-1-abcd"), 1, spec, "digest", "queued", account=account, step=21)
+    rests = JobRecord(JobId("e-1-abcd"), 1, _spec(), "digest", "queued", account=account, step=21)
     fresh = {"generation": 5, "step": 12, "recoveries": 0}
     for told in ({}, fresh):
         shown = job_status(rests, told)
@@ -47,9 +47,8 @@ def test_of_a_job_that_rests_the_record_tells_its_course_after_a_restart() -> No
 
 def test_what_another_side_has_found_of_an_ended_jobs_bits_is_shown() -> None:
     """Its leader here knew nothing of that when it wrote the account."""
-    spec = JobSpec.from_dict({"job": {"name": "e", "entrypoint": "e.py"}}).to_dict()
     account = {"exact": True, "exact_reason": None}
-    ended = JobRecord(JobId("e-1-abcd"), 1, spec, "digest", "finished", account=account)
+    ended = JobRecord(JobId("e-1-abcd"), 1, _spec(), "digest", "finished", account=account)
     assert job_status(ended, {})["exact"] is True
     shown = job_status(replace(ended, inexact="gradients differ between a and b"), {})
     assert (shown["exact"], shown["exact_reason"]) == (False, "gradients differ between a and b")
