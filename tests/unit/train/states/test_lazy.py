@@ -202,7 +202,7 @@ def test_all_ranks_keep_the_cache_that_the_first_grain_has_made() -> None:
         )
         return [model.layers[0]._places.shape for _ in run]
 
-    found = {}
+    found: dict[tuple[str, str], list[tuple[int, ...]]] = {}
     for names in ("a", "abc"):
         cohort = Cohort(spec(train__steps=6, train__seed=0), lengths, random.Random(0))
         found |= {(names, n): each.value for n, each in cohort.run(list(names)).items()}
