@@ -66,6 +66,10 @@ class Course:
     def release(self, node: NodeId) -> None:
         """A member was told that it may leave its loop."""
         self.released.add(node)
+        self.leave(node)
+
+    def leave(self, node: NodeId) -> None:
+        """Somebody, be it an earlier leader, has told a member so, or it has left."""
         self.leaving.add(node)
 
     def resume(self, step: int) -> None:

@@ -205,7 +205,7 @@ class Office:
         if status.world is not None:
             self.exactness.heard(status.world, self.world)
         if status.trainer is not None and status.trainer.phase in LEFT:
-            self.course.leaving.add(node)
+            self.course.leave(node)
         self.roster.hear(node, status)
 
     def recall(self, record: JobRecord) -> None:
