@@ -71,6 +71,11 @@ class Grains:
         """Of the sums of the step in hand."""
         return self._leaves.layout
 
+    @property
+    def _beside(self) -> bool:
+        """Whether the grain that is computed is one that this rank's sums don't need."""
+        return self._rechecks.under_way or self._only_shown
+
     # Which.
 
     def recut(self, micro: int) -> None:
@@ -110,8 +115,7 @@ class Grains:
             else:
                 return
             started = time.monotonic()
-            shown_only = self._rechecks.under_way or self._only_shown
-            self._forward.begin(None if shown_only else grain)
+            self._forward.begin(None if self._beside else grain)
             yield grain
             if not self._forward.on_trial:
                 self.times.took(time.monotonic() - started)
@@ -148,8 +152,7 @@ class Grains:
         forward = self._forward
         vector = layout.pack(loss, forward.base, forward.state_of(layout), given)
         replaced = forward.replaced(layout, given)
-        others = self._rechecks.under_way or self._only_shown
-        if (self.probe.wants_grain or not others) and forward.tries_again(grain, replaced):
+        if (self.probe.wants_grain or not self._beside) and forward.tries_again(grain, replaced):
             return
         if self.probe.wants_grain:
             mx.eval(vector, replaced, given, forward.state_of(layout))

@@ -134,10 +134,13 @@ def test_a_probe_tells_of_both(two: TwoStreams) -> None:
 def test_who_missed_the_end_of_a_step_makes_its_update_there_too(two: TwoStreams) -> None:
     _, alone = trained(two, "a", on_cpu=True)
     replays = 0
-    for step, seed in ((2, 0), (3, 1), (4, 2)):
-        cohort, found = trained(two, "abcd", on_cpu=True, seed=seed, dies_behind={"a": step})
+    for seed in range(20):
+        behind = {"a": 2 + seed % 3}
+        cohort, found = trained(two, "abcd", on_cpu=True, seed=seed, dies_behind=behind)
         assert {value["digest"] for value in found.values()} == {alone["a"]["digest"]}
         replays += cohort.replays
+        if seed >= 2 and replays:  # who is late when it dies is up to the threads
+            break
     assert replays > 0
 
 
