@@ -145,15 +145,9 @@ class CheckpointFolder:
                 self.disk.remove_file(path)
 
     def put_aside(self) -> bool:
-        """Give up the name, and keep the bytes, for people, until the job is forgotten. False: what
-        was put aside before is in the way."""
-        aside = self.path.with_name(self.path.name + layout.DAMAGED)
-        if aside.exists():
-            return False
-        with refusing(self.path):
-            self.disk.rename(self.path, aside)
-            self.disk.sync_folder(self.path.parent)
-        return True
+        """Give up the name, and keep the bytes, for people, until the job is forgotten. False: too
+        many of this name lie aside."""
+        return lay_aside(self.path, self.disk)
 
     def discard(self) -> None:
         """Remove it at once; a crash may leave bytes under a temporary name."""
@@ -166,6 +160,17 @@ class CheckpointFolder:
                     self.disk.rename(self.path, doomed)
                 self.disk.sync_folder(doomed.parent)
             self.disk.remove_folder(doomed)
+
+
+def lay_aside(path: Path, disk: Disk) -> bool:
+    """Give what is at ``path`` a name that is not in use. False: none is free."""
+    names = (path.with_name(name) for name in layout.aside_names(path.name))
+    aside = next((name for name in names if not name.exists()), None)
+    if aside is not None:
+        with refusing(path):
+            disk.rename(path, aside)
+            disk.sync_folder(path.parent)
+    return aside is not None
 
 
 def entries(folder: Path) -> list[Path]:

@@ -17,6 +17,8 @@ MANIFEST_NAME = "manifest.msgpack"
 DAMAGED = ".damaged"
 """How the name of a shard ends that is not what was written and that no peer could replace, and
 that of a checkpoint which nobody can complete and whose name another one needs."""
+_ASIDE = 9
+"""So many of one name may lie aside."""
 STAMP_DIGITS = 12
 """Of a stamp, in a folder's name: for people and for uniqueness; the manifest holds the whole."""
 
@@ -55,6 +57,12 @@ def parse_shard(name: str) -> tuple[int, int] | None:
         return None
     index, count = int(match[1]), int(match[2])
     return (index, count) if index < count else None
+
+
+def aside_names(name: str) -> list[str]:
+    """The names under which what had ``name`` may lie aside, in the order in which they are
+    taken."""
+    return [name + DAMAGED, *(f"{name}{DAMAGED}-{n}" for n in range(2, _ASIDE + 1))]
 
 
 def split(sizes: Mapping[str, int], count: int) -> list[list[str]]:

@@ -23,7 +23,7 @@ from elasticd.checkpoints.disk import (
     refusing,
     write_beside,
 )
-from elasticd.checkpoints.folder import CheckpointFolder, Pace, entries, rot
+from elasticd.checkpoints.folder import CheckpointFolder, Pace, entries, lay_aside, rot
 from elasticd.checkpoints.integrity import verified
 from elasticd.checkpoints.leftovers import checkpoints_in, leftovers
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
@@ -234,10 +234,8 @@ class LocalStore:
     def set_aside(self, problem: Problem) -> None:
         """Let a rotten shard, as :meth:`verify` found it, be held no more: a checkpoint that nobody
         can restore must not keep anybody from an older one. The bytes stay, for people."""
-        path = problem.path
-        with refusing(path):
-            self._disk.rename(path, path.with_name(path.name + layout.DAMAGED))
-            self._disk.sync_folder(path.parent)
+        if not lay_aside(problem.path, self._disk):  # So many of it lie there already.
+            self._disk.remove_file(problem.path)
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         """Remove a checkpoint, final or not, at once; a crash may leave bytes for the sweep."""

@@ -203,10 +203,20 @@ def test_what_nobody_can_complete_is_put_aside_for_a_line_that_left_before_it(
     aside = old.with_name(old.name + layout.DAMAGED)
     assert (aside / layout.shard_name(0, COUNT)).read_bytes() == content(10, 0)
     assert store.sweep().removed == () and aside.is_dir()
-    # One that was put aside is not written over either.
-    other = replace(new, lineage=Lineage("after"), parent=Point(new.lineage, 9, stamp_of(10)))
+    # The next of that name lies beside it: what was put aside is not written over either.
+    for n, name in enumerate(layout.aside_names(old.name)[1:]):
+        written.parent.mkdir()
+        written.write_bytes(whole)
+        parent = Point(new.lineage, 9, stamp_of(10))
+        new = replace(new, lineage=Lineage(f"after-{n}"), parent=parent)
+        store.commit(new)
+        assert store.stored(JOB) == [Stored(new, (0,))]
+        assert (old.with_name(name) / layout.shard_name(0, 1)).read_bytes() == whole
+    assert (aside / layout.shard_name(0, COUNT)).read_bytes() == content(10, 0)
+    # There is an end to that.
+    last = replace(new, lineage=Lineage("last"), parent=Point(new.lineage, 9, stamp_of(10)))
     with pytest.raises(StateError, match="another state is committed there"):
-        store.commit(replace(other, shards=(replace(shards[0], digest="0" * 64),)))
+        store.commit(last)
     assert store.stored(JOB) == [Stored(new, (0,))]
 
 
@@ -357,6 +367,14 @@ def test_a_rotten_shard_that_is_set_aside_is_held_no_more(
     assert path.with_name(path.name + layout.DAMAGED).read_bytes()[:1] == b"x"
     put(store, 10, 0)
     assert store.verify(JOB, 10, stamp_of(10)) == []
+    # It rots again, and again: what lies aside stays, and there is an end to it.
+    for times in range(2, 13):
+        path.write_bytes(b"%x" % times + content(10, 0)[1:])
+        store.set_aside(*store.verify(JOB, 10, stamp_of(10)))
+        assert 0 not in store.held(JOB, 10, stamp_of(10))
+        put(store, 10, 0)
+    found = [path.with_name(name).read_bytes()[:1] for name in layout.aside_names(path.name)]
+    assert found == [b"x", *(b"%x" % times for times in range(2, 10))]
 
 
 def test_a_rotten_manifest_is_reported_and_can_be_committed_again(
