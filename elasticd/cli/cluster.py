@@ -17,11 +17,11 @@ import typer
 from elasticd.cli import asking, clusterhome, inviting, joinedhome, output, rotation
 from elasticd.cli.asking import Yes
 from elasticd.cli.clusterhome import damage_told, member_home, moment, own_home
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Home, Json, Node, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client import restarting
+from elasticd.client.processes import find_daemon
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.nodes import PutOutNode

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common
 from elasticd.cli.screen import warn
 from elasticd.client.homes import home_behind_sudo, home_option
+from elasticd.client.processes import find_daemon
 from elasticd.errors import DamageError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings import config

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from elasticd.cli import clusterhome
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import clean, print_json, say, warn
+from elasticd.client.processes import find_daemon
 from elasticd.errors import UsageError
 from elasticd.settings import config
 from elasticd.settings.changing import is_live

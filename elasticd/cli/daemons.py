@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.storage.durable import open_private, write_whole
-from elasticd.supervision.birth import birth, has_ended, is_same
+from elasticd.supervision.birth import birth
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
 DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
@@ -37,19 +36,6 @@ class StartDaemon(Protocol):
     def __call__(self, home: Path, program: Sequence[str], /) -> StartedDaemon: ...
 
 
-def find(record: Path) -> psutil.Process | None:
-    """The process that the file names, if that very process still runs."""
-    try:
-        named = json.loads(record.read_bytes())
-        process = psutil.Process(int(named["pid"]))
-        born, created = str(named.get("born", "")), float(named["create_time"])
-        same = is_same(process.pid, born, created)
-        alive = not has_ended(process)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, psutil.Error):
-        return None
-    return process if alive and same else None
-
-
 def name(record: Path, process: psutil.Process) -> None:
     """Have :func:`find` find ``process`` in the file."""
     found = {
@@ -58,11 +44,6 @@ def name(record: Path, process: psutil.Process) -> None:
         "born": birth(process.pid),
     }
     write_whole(record, json.dumps(found).encode())
-
-
-def find_daemon(home: Path) -> psutil.Process | None:
-    """The daemon of the node whose home this is."""
-    return find(home / DAEMON_FILE)
 
 
 def start_daemon(home: Path, program: Sequence[str] = DAEMON) -> subprocess.Popen[bytes]:

@@ -18,7 +18,7 @@ import typer
 
 from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
-from elasticd.cli.daemons import LOG_FILE, find_daemon
+from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
@@ -28,6 +28,7 @@ from elasticd.cli.output import failure_of
 from elasticd.cli.screen import print_json, say
 from elasticd.client.client import Client
 from elasticd.client.connection import NobodyListens
+from elasticd.client.processes import find_daemon
 from elasticd.core.recall import without_promises
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from elasticd.cli import clusterhome
 from elasticd.cli.clusterhome import damage_told
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.screen import warn
+from elasticd.client.processes import find_daemon
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import FILE_NAME

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from elasticd.cli.daemons import LOG_FILE, find, find_daemon, let_live, name, start, start_daemon
+from elasticd.cli.daemons import LOG_FILE, let_live, name, start, start_daemon
+from elasticd.client.processes import find, find_daemon
 from elasticd.errors import INCURABLE
 from elasticd.settings.localhomes import node_homes
 from elasticd.settings.places import DAEMON_FILE

@@ -25,7 +25,6 @@ from elasticd.cli.daemons import (
     LOG_FILE,
     StartDaemon,
     StartedDaemon,
-    find_daemon,
     let_live,
     start_daemon,
 )
@@ -34,6 +33,7 @@ from elasticd.cli.keeper import end_keeper, start_keeper
 from elasticd.cli.screen import warn
 from elasticd.client.connection import Connection, probe
 from elasticd.client.homes import home_option
+from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.nodes import ShutDown
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.counting import counted

@@ -15,10 +15,10 @@ from typing import Annotated, Protocol
 
 import typer
 
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
+from elasticd.client.processes import find_daemon
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.launchd.service import LaunchdService, present
 from elasticd.settings.places import default_home

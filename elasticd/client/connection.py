@@ -30,6 +30,7 @@ QUIET_SECONDS = 2.0
 """After so long without a word a daemon that is followed is asked whether it is still there."""
 
 _READ_BYTES = 256 * 1024
+_AGAIN_SECONDS = 0.05
 _HUNG_UP = "it hung up"
 # sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
 _SHORT_PATH_BYTES = 100
@@ -74,16 +75,9 @@ class Connection:
         self._decoder = Decoder()
         self._frames: deque[dict[str, Any]] = deque()
         self._heard_at = time.monotonic()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(PROBE_SECONDS)
         try:
-            if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
-                self._socket.connect(os.fspath(path))
-            else:
-                with contextlib.chdir(path.parent):
-                    self._socket.connect(path.name)
+            self._socket = _connected(path)
         except OSError as error:
-            self._socket.close()
             if error.errno in _NOBODY:
                 raise NobodyListens(path.parent) from None
             raise self._gone(_why(error, "it takes no connection")) from None
@@ -204,6 +198,51 @@ def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:
     with Connection(path) as connection:
         connection.send(ASKED.encode(ShowStatus(ended=0)))
         return connection.answer(PROBE_SECONDS if seconds is None else seconds)
+
+
+def _connected(path: Path) -> socket.socket:
+    """Tries for :data:`PROBE_SECONDS` where so many wait for the daemon that its queue is full.
+
+    Raises:
+        BlockingIOError: it is still full.
+        OSError: nobody listens there, or we may not connect.
+    """
+    deadline = time.monotonic() + PROBE_SECONDS
+    while True:
+        try:
+            return _connected_at_once(path)
+        except OSError as error:
+            if not _is_full(error, path.parent):
+                raise
+            if time.monotonic() >= deadline:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+        time.sleep(_AGAIN_SECONDS)
+
+
+def _connected_at_once(path: Path) -> socket.socket:
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        found.settimeout(PROBE_SECONDS)
+        if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
+            found.connect(os.fspath(path))
+        else:
+            with contextlib.chdir(path.parent):
+                found.connect(path.name)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _is_full(error: OSError, home: Path) -> bool:
+    """Whether that is said of a queue. Linux says EAGAIN; macOS ECONNREFUSED, as of a daemon that
+    has ended (XNU, unp_connect in bsd/kern/uipc_usrreq.c)."""
+    if error.errno != errno.ECONNREFUSED:
+        return isinstance(error, BlockingIOError)
+    # psutil is loaded here alone: who asks for the status should not wait for that.
+    from elasticd.client.processes import find_daemon
+
+    return find_daemon(home) is not None
 
 
 def _checked(frame: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.daemons import find_daemon, start_daemon
+from elasticd.cli.daemons import start_daemon
 from elasticd.client import restarting
+from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.storage import papers
 from tests.fakessh import FakeSsh

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from elasticd.cli import keeper, local
-from elasticd.cli.daemons import find_daemon
 from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, RestartPauses
+from elasticd.client.processes import find_daemon
 from elasticd.shell.assembly import identity
 
 WAIT_SECONDS = 60.0

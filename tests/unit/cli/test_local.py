@@ -19,8 +19,9 @@ import psutil
 import pytest
 
 from elasticd.cli import local
-from elasticd.cli.daemons import find_daemon, name
+from elasticd.cli.daemons import name
 from elasticd.client.connection import probe
+from elasticd.client.processes import find_daemon
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.localhomes import node_homes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -13,19 +12,22 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import psutil
 import pytest
 
 from elasticd.archive import pack
-from elasticd.client import connection
+from elasticd.cli.daemons import name as name_process
+from elasticd.client import connection, processes
 from elasticd.client.client import Client
-from elasticd.client.connection import NobodyListens, probe
+from elasticd.client.connection import Connection, NobodyListens, probe
+from elasticd.client.processes import find_daemon
 from elasticd.client.queue import ARCHIVE_FRAME_BYTES
 from elasticd.core.words.requests.jobs import CancelJob, JobChanged
 from elasticd.core.words.requests.looking import ReadEvents, ShowDisk, ShowStatus
 from elasticd.core.words.requests.nodes import DrainNode, NodeChanged
 from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
-from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME
+from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.types import JobId, NodeId
 from tests.unit.client.fake_daemon import FakeDaemon
 
@@ -176,8 +178,12 @@ def test_a_daemon_that_is_there_but_silent_is_not_one_that_has_ended(tmp_path: P
     assert told.endswith(f": 'elasticctl doctor --home {tmp_path}/node-1' says what to do")
 
 
-def test_a_daemon_that_takes_no_connection_is_silent_too(home: Path) -> None:
+def test_a_daemon_that_takes_no_connection_is_silent_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.1)
     home.mkdir()
+    name_process(home / DAEMON_FILE, psutil.Process())
     path = str(home / "control.sock")
     with ExitStack() as stack:
         full = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -189,8 +195,32 @@ def test_a_daemon_that_takes_no_connection_is_silent_too(home: Path) -> None:
                 waiting.setblocking(False)
                 waiting.connect(path)
         text = said(home)
-        assert "it takes no connection" in text or sys.platform == "darwin"
-        assert "Errno" not in text
+    assert "it takes no connection" in text and "Errno" not in text
+
+
+def test_one_that_lives_and_refuses_is_busy_as_on_a_mac(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abandoned(home)
+    assert "no daemon runs" in said(home)
+    name_process(home / DAEMON_FILE, psutil.Process())
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.1)
+    assert "it takes no connection" in said(home)
+
+
+def test_a_busy_daemon_is_asked_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir()
+    name_process(home / DAEMON_FILE, psutil.Process())
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(str(home / "control.sock"))
+
+        def has_room_then(home: Path) -> psutil.Process | None:
+            busy.listen()
+            return find_daemon(home)
+
+        monkeypatch.setattr(processes, "find_daemon", has_room_then)
+        Connection(home / "control.sock").close()
+        busy.accept()[0].close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may open everything")
