@@ -4,7 +4,6 @@ found."""
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from elasticd.core.words.requests.jobs import ForgetJob, JobChanged
 from elasticd.core.words.requests.looking import ShowDisk
 from elasticd.errors import OperationError
 from elasticd.shell.control.server import Handler, Handlers, Said, Stream, on
+from elasticd.shell.storage.diskroom import room_of
 from elasticd.shell.storage.usage import OF_JOBS, Usage, measure
 from elasticd.types import JobId, NodeId, is_job_id
 
@@ -98,12 +98,12 @@ class DiskDesk:
 
     async def disk(self, request: ShowDisk, stream: Stream) -> Mapping[str, Any]:
         used = await asyncio.to_thread(measure, self.home)
-        disk = await asyncio.to_thread(shutil.disk_usage, self.home)
+        disk = await asyncio.to_thread(room_of, self.home)
         return {
             "node": self.me,
             "home": str(self.home.absolute()),
-            "free_bytes": disk.free,
-            "total_bytes": disk.total,
+            "free_bytes": disk.free_bytes,
+            "total_bytes": disk.total_bytes,
             **(found := summed(used)),
             "strays": [job["job"] for job in found["jobs"] if self._is_stray(job["job"])],
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from elasticd.shell.children.room import pressure
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.speeddesk import FRESH_SECONDS, kept_speed
 from elasticd.shell.network.interfaces import with_masks
+from elasticd.shell.storage.diskroom import room_of
 from elasticd.supervision.program import own_program
 from elasticd.systemtools import Ask
 
@@ -64,7 +64,7 @@ class OwnFacts:
             machine=platform.machine(),
             memory_bytes=psutil.virtual_memory().total,
             memory_low="" if low is None else low.reason,
-            free_bytes=shutil.disk_usage(self.home).free,
+            free_bytes=room_of(self.home).free_bytes,
             battery=None if battery is None else float(battery.percent),
             # None: the system doesn't know.
             plugged=battery is None or battery.power_plugged is not False,

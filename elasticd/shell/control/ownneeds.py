@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from elasticd.shell.children.environment import Variables, of_trainer
 from elasticd.shell.children.ownvariables import own_variables
 from elasticd.shell.children.trial import tried
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.shell.storage.diskroom import room_of
 
 PYTHON_SECONDS = 20.0
 PATH_SECONDS = 20.0
@@ -94,7 +94,7 @@ class OwnNeeds:
             model_layers=_layers(Path(folder)) if known else 0,
             memory_bytes=memory.total,
             available_bytes=memory.available,
-            free_bytes=shutil.disk_usage(self.home).free,
+            free_bytes=room_of(self.home).free_bytes,
         )
 
     def _variables(self, needs: JobNeeds) -> tuple[Mapping[str, str], str]:
