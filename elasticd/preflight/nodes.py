@@ -173,6 +173,11 @@ def _memory(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     facts = each.facts
     if facts.memory_low:
         return failed(facts.memory_low, "End there what else takes memory, or drain that node")
+    if facts.memory_warned:
+        cure = (
+            "If it stays so, end there what else takes memory: no spare trainer is kept meanwhile"
+        )
+        return warned(facts.memory_warned, cure)
     return passed(f"{gibibytes(facts.memory_bytes)}, no pressure")
 
 

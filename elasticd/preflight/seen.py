@@ -26,6 +26,8 @@ class NodeFacts:
     memory_bytes: int = 0
     memory_low: str = ""
     """Why memory runs short there now."""
+    memory_warned: str = ""
+    """What macOS warns of, which may go on for hours."""
     free_bytes: int = 0
     """Of the disk that its home is on."""
     unix: float = 0.0

@@ -23,8 +23,6 @@ _LONGEST_PAUSE_SECONDS = 10.0
 _MOST_DOUBLINGS = 6
 """Of the pause before the next spare, where spares die before Run(...): the trainer may have a port
 or a lock that every process of the script wants."""
-_PRESSED_SECONDS = 60.0
-"""After a sign of short memory no spare is started for so long."""
 
 
 @dataclass(slots=True)
@@ -192,10 +190,12 @@ class Crew:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def on_pressure(self, reason: str, left_bytes: int) -> None:
-        """Give up what this node can by itself; else the whole job has to need less."""
-        self.pressed_until = self.ctx.now + _PRESSED_SECONDS
-        gift = self.headroom.sign(left_bytes, self.spare is not None)
+    def on_pressure(self, reason: str, left_bytes: int, *, mild: bool = False) -> None:
+        """Give up what this node can by itself; else the whole job has to need less. ``mild``: the
+        system only warns."""
+        quiet = self.headroom.quiet_seconds(self.ctx.now, begins=not self.pressed_until)
+        self.pressed_until = self.ctx.now + quiet
+        gift = self.headroom.sign(left_bytes, self.spare is not None, mild)
         match gift:
             case "spare":
                 if self.spare is not None:

@@ -314,8 +314,8 @@ class Elastic:
         self.answer()
         self.reports.report()
 
-    def on_pressure(self, reason: str, left_bytes: int) -> None:
-        self.crew.on_pressure(reason, left_bytes)
+    def on_pressure(self, reason: str, left_bytes: int, *, mild: bool = False) -> None:
+        self.crew.on_pressure(reason, left_bytes, mild=mild)
         why, place = self.crew.needs_less, self.place
         # Asked at each sign until it does: who was asked before may be gone.
         if why and place is not None and place.world.relief < RECOMPUTE_LEVEL:

@@ -95,9 +95,9 @@ class Members:
                 if self.reducers.became_ready(child, warm):
                     for member in self.all():
                         member.part.on_reducer_ready()
-            case e.MemoryPressure(reason, left):
+            case e.MemoryPressure(reason, left, mild):
                 for member in self.all():
-                    member.part.on_pressure(reason, left)
+                    member.part.on_pressure(reason, left, mild=mild)
             case e.StateFailed(job, generation, reason):
                 if job in self.by_job:
                     self.by_job[job].part.on_state_failed(generation, reason)

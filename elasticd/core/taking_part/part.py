@@ -116,8 +116,8 @@ class Part(Protocol):
     def on_reducer_ready(self) -> None:
         """A warm reducer is at hand."""
 
-    def on_pressure(self, reason: str, left_bytes: int) -> None:
-        """Memory is about to run out."""
+    def on_pressure(self, reason: str, left_bytes: int, *, mild: bool = False) -> None:
+        """Memory is about to run out; ``mild``: the system only warns."""
 
     def trouble(self) -> str:
         """Why its world can't go on although nothing has broken, or nothing."""

@@ -411,10 +411,11 @@ OfChild = ChildStarted | ChildSaid | ChildExited | ChildStopped
 @dataclass(frozen=True, slots=True)
 class MemoryPressure:
     """This machine is about to run out of memory: ``left_bytes`` can still be had. Said again
-    while that lasts."""
+    while that lasts. ``mild``: the system only warns, and may do so for hours."""
 
     reason: str
     left_bytes: int
+    mild: bool = False
 
 
 @dataclass(frozen=True, slots=True)

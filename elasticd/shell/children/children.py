@@ -98,7 +98,7 @@ class Children:
         self.watch = ChildWatch(
             lambda: server.children,
             self._on_stopped,
-            lambda reason, left: post(e.MemoryPressure(reason, left)),
+            lambda low: post(e.MemoryPressure(low.reason, low.left_bytes, low.mild)),
         )
 
     def adopt(self, children: Sequence[Child]) -> tuple[e.Leftover, ...]:

@@ -28,6 +28,8 @@ class LowMemory:
     left_bytes: int
     critical: bool = False
     """The system says itself that it kills."""
+    mild: bool = False
+    """It only warns: a Mac may do so for hours, with much of its memory left."""
 
 
 def pressure(
@@ -41,7 +43,8 @@ def pressure(
         if level < _WARNING_LEVEL:
             return None
         text = f"macOS reports memory pressure {level} of 4"
-        return LowMemory(text, machine.available, critical=level >= _CRITICAL_LEVEL)
+        critical = level >= _CRITICAL_LEVEL
+        return LowMemory(text, machine.available, critical=critical, mild=not critical)
     found = [_shortage(machine.available, machine.total, "memory")]
     for one in {one for group in groups for one in _with_parents(group)}:
         if (room := left(one)) is not None:

@@ -58,14 +58,14 @@ class _Seen:
 
 class ChildWatch:
     """``children`` lists the living; ``stopped(child, seconds)`` is called once for each stop,
-    ``pressed(reason, left_bytes)`` now and then while the machine, or a memory cgroup that one of
+    ``pressed(low)`` now and then while the machine, or a memory cgroup that one of
     them is in, is about to run out of memory."""
 
     def __init__(
         self,
         children: Callable[[], Iterable[Child]],
         stopped: Callable[[Child, float], None],
-        pressed: Callable[[str, int], None] = lambda reason, left_bytes: None,
+        pressed: Callable[[room.LowMemory], None] = lambda low: None,
         pressure: Callable[[Iterable[Path]], room.LowMemory | None] = room.pressure,
     ) -> None:
         self._children = children
@@ -124,7 +124,7 @@ class ChildWatch:
             self._critical_at, self._critical = now, short.reason
         if now - self._pressed_at > PRESSED_SECONDS:
             self._pressed_at = now
-            self._pressed(short.reason, short.left_bytes)
+            self._pressed(short)
 
     def _forget_time(self, now: float) -> None:
         for seen in self._seen.values():

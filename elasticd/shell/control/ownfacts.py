@@ -63,7 +63,8 @@ class OwnFacts:
             release=systemtools.release(self.system, self.ask),
             machine=platform.machine(),
             memory_bytes=psutil.virtual_memory().total,
-            memory_low="" if low is None else low.reason,
+            memory_low="" if low is None or low.mild else low.reason,
+            memory_warned=low.reason if low is not None and low.mild else "",
             free_bytes=room_of(self.home).free_bytes,
             battery=None if battery is None else float(battery.percent),
             # None: the system doesn't know.

@@ -320,6 +320,34 @@ def test_once_memory_was_enough_the_job_is_not_asked_any_more() -> None:
     assert len([message for message in told(made) if isinstance(message, Pressed)]) == 1
 
 
+def test_a_mac_that_warns_for_hours_ends_one_spare_and_says_so_once() -> None:
+    made = desk()
+    made.settle()
+    made.look()
+    made.ctx.effects.clear()
+    for _ in range(3600):
+        made.ctx.now += 2.0
+        made.part.on_pressure("macOS reports memory pressure 2 of 4", 9 << 30, mild=True)
+        made.attend()
+        made.look()
+    assert [type(f) for f in made.ctx.effects] == [e.Emit, e.KillChild]
+
+
+def test_a_spare_that_lets_memory_run_short_is_started_ever_more_rarely() -> None:
+    made = desk()
+    made.settle()
+    pauses: list[float] = []
+    for _ in range(4):
+        made.look()
+        assert made.crew.spare is not None
+        made.part.on_pressure("macOS reports memory pressure 2 of 4", 9 << 30, mild=True)
+        assert made.crew.spare is None
+        pauses.append(made.crew.pressed_until - made.ctx.now)
+        made.ctx.now = made.crew.pressed_until
+        made.attend()
+    assert pauses == [60, 120, 240, 480]
+
+
 def test_relief_does_without_spares() -> None:
     made = desk()
     made.settle()

@@ -24,7 +24,7 @@ def test_a_mac_says_itself_when_memory_is_short(level: int, short: bool) -> None
     assert (found is not None) == short
     if found is not None:
         assert found.reason == f"macOS reports memory pressure {level} of 4"
-        assert found.critical == (level == 4)
+        assert (found.critical, found.mild) == (level == 4, level == 2)
 
 
 def group(folder: Path, version: tuple[str, str, str], used: int, limit: str, cache: int) -> Path:

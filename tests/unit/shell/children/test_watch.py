@@ -97,7 +97,7 @@ def test_what_a_mac_says_between_two_notices_counts(process: Process) -> None:
     watch = ChildWatch(
         lambda: [process.child],
         lambda child, seconds: None,
-        lambda reason, left: told.append(reason),
+        lambda low: told.append(low.reason),
         lambda groups: said.pop(0),
     )
     watch.look(process.child, 0.0)
