@@ -8,6 +8,9 @@ seconds. So the fault is here, and no peer is to blame.
 But for once: when nobody has answered for a while who has that address, the next packet is
 refused at once, and those behind it with "host is down" (XNU, ``bsd/netinet/in_arp.c``). So it
 takes several refusals in a row.
+
+Addresses that machines give themselves (169.254.…) look like one network, and each cable has its
+own. So of a peer at the end of another cable the same may be said, and nothing is wrong here.
 """
 
 from __future__ import annotations
@@ -88,4 +91,8 @@ class Wall:
             host = ipaddress.IPv4Address(split_address(address)[0])
         except ValueError:  # a name: what it stands for is not known here
             return False
-        return any(host in network for network in self.networks())
+        own = list(self.networks())
+        given = [each for each in own if not (each.is_link_local or each.is_loopback)]
+        if host.is_link_local and given:
+            return False  # a wall shows at the other addresses, too
+        return any(host in network for network in own)

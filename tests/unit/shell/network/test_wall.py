@@ -46,6 +46,17 @@ def test_what_is_its_own_doing(system: str, address: str, seconds: float, is_her
     assert found.told() == ([f"{address}: {CURE}"] if is_here else [])
 
 
+@pytest.mark.parametrize(
+    ("networks", "is_here"),
+    [(["169.254.0.0/16", "10.0.0.0/24"], False), (["169.254.0.0/16", "127.0.0.0/8"], True)],
+)
+def test_a_cable_that_only_the_peer_has_is_no_wall(networks: list[str], is_here: bool) -> None:
+    """Both have given themselves an address there, each at a cable to somebody else."""
+    found = wall(networks=lambda: map(IPv4Network, networks))
+    told = [found.met("169.254.9.9:7070", 0.003) for _ in range(REFUSALS)]
+    assert told[-1] == bool(found.told()) == is_here
+
+
 def test_it_is_over_when_somebody_answers_or_fails_otherwise() -> None:
     found = wall()
     for over in (lambda: found.passed(NEAR), lambda: found.met(NEAR, 5.0)):
