@@ -33,6 +33,12 @@ _NOBODY_THERE = re.compile(
     r"|cilium_.+|kube-.+"
 )
 _LIKE_ETHERNET = ("en", "eth", "bond", "br", "ib")
+_CALLED: Mapping[Kind, Sequence[str]] = {
+    "wifi": ("wi-fi", "airport", "wlan"),
+    "ethernet": ("ethernet", "以太网", "乙太網路", "이더넷"),
+    "thunderbolt": ("thunderbolt", "雷雳", "雷靂"),
+}
+"""By what is in the names of their ports, which macOS tells in the language of the account."""
 _PORTS = ("/usr/sbin/networksetup", "-listallhardwareports")
 
 
@@ -85,13 +91,12 @@ class MacHardware:
 
 
 def _kind_of_port(port: str) -> Kind:
-    text = port.lower()
-    if "wi-fi" in text or "airport" in text:
-        return "wifi"
+    text = port.lower().replace("\u2011", "-")  # a hyphen at which no line is broken
     # Behind Thunderbolt there may be an adapter or a display with Ethernet, and its port says so.
-    if "ethernet" in text or "lan" in text.split():
-        return "ethernet"
-    return "thunderbolt" if "thunderbolt" in text else "other"
+    for kind, names in _CALLED.items():
+        if any(name in text for name in names):
+            return kind
+    return "ethernet" if "lan" in text.split() else "other"
 
 
 def this_hardware() -> Hardware:

@@ -58,6 +58,21 @@ def test_what_a_mac_says_of_its_ports() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("port", "kind"),
+    [
+        ("WLAN", "wifi"),
+        ("Wi\u2011Fi", "wifi"),
+        ("Thunderbolt-Bridge", "thunderbolt"),
+        ("雷雳网桥", "thunderbolt"),
+        ("雷雳以太网插槽 1", "ethernet"),
+    ],
+)
+def test_a_mac_names_its_ports_in_its_own_language(port: str, kind: Kind) -> None:
+    said = f"Hardware Port: {port}\nDevice: en5\n"
+    assert MacHardware(lambda command: said).kinds(["en5"]) == {"en5": kind}
+
+
 def test_that_a_mac_says_nothing_is_no_answer() -> None:
     assert MacHardware(lambda command: "").kinds(NAMES) is None
     assert MAC.kinds(["en77"]) == {}
