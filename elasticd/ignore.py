@@ -13,7 +13,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-DEFAULT_PATTERNS = (".git", "__pycache__", ".venv", "*.pyc", ".DS_Store", "node_modules")
+DEFAULT_PATTERNS = (
+    ".git", "__pycache__", ".venv", "*.pyc", "node_modules",
+    # What a Mac writes: Finder; beside each file where the disk (exFAT, SMB) has no attributes; and
+    # the same in archives.
+    ".DS_Store", "._*", "__MACOSX",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

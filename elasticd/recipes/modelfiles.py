@@ -63,11 +63,11 @@ def _broken(folder: Path, error: str) -> Iterator[str]:
     for path in weights:
         if reason := _unreadable(path) or _cut_off(path):
             yield f"{path.name}: {reason}"
-    for path in (*(folder / name for name in _JSON), *sorted(folder.glob("*.index.json"))):
+    for path in (*(folder / name for name in _JSON), *sorted(folder.glob("[!.]*.index.json"))):
         if path.exists() and (reason := _no_object(path)):
             yield f"{path.name}: {reason}"
     if error.startswith(_LACKS):
-        for path in sorted(folder.glob("*.index.json")):
+        for path in sorted(folder.glob("[!.]*.index.json")):
             for name in _named(path):
                 if not (folder / name).exists():
                     yield f"{name}: is not there, and {path.name} names it"

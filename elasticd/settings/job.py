@@ -390,7 +390,7 @@ def _check_entrypoint(document: Document, folder: Path, entrypoint: str) -> None
     if not script.is_relative_to(folder.resolve()):
         raise document.error(key, f"{show(entrypoint)} is a link that leaves the job's folder")
     if not exists:
-        scripts = [entry.name for entry in sorted(folder.glob("*.py"))]
+        scripts = [entry.name for entry in sorted(folder.glob("[!.]*.py"))]
         raise document.error(key, f"there is no {show(entrypoint)}{meant(entrypoint, scripts)}")
     if not is_file:
         raise document.error(key, f"{show(entrypoint)} is not a file")

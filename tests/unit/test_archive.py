@@ -89,7 +89,7 @@ def test_what_is_never_shipped(folder: Path) -> None:
         folder,
         dict.fromkeys((".DS_Store", "node_modules/x", "home/node-0/elasticd.toml"), ""),
     )
-    fill(folder, {"home/node-0/control.log": ""})
+    fill(folder, {"home/node-0/control.log": "", "._train.py": "", "__MACOSX/data/._a.txt": ""})
     assert names(archive.pack(folder)) == ["data/a.txt", "data/deep/b.bin", "train.py"]
 
 

@@ -43,6 +43,7 @@ def a_shard_is_missing(folder: Path) -> None:
     mx.save_safetensors(str(folder / "model-1-of-2.safetensors"), found, {"format": "mlx"})
     files = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(files))
+    (folder / f"._{WEIGHTS}.index.json").write_bytes(b"a Mac's, on exFAT")
 
 
 @pytest.mark.parametrize(
