@@ -111,6 +111,14 @@ class Checkpoints:
         """Nobody knows whose state after ``agreed`` is right, or what the odd one has added to it:
         no checkpoint counts from there on, be it announced."""
         self.descent.spoil(agreed)
+        self._drop_spoilt()
+
+    def recall(self, spoilt: Left) -> None:
+        """A member was in a world whose leader knew of what is spoilt."""
+        if self.descent.recall(spoilt):
+            self._drop_spoilt()
+
+    def _drop_spoilt(self) -> None:
         self.shelf.drop(lambda one: self.descent.is_spoilt(one.lineage, one.step))
         if self.newest is not None and self.is_spoilt(self.newest):
             self.shelf.demote()

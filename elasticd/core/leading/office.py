@@ -204,6 +204,8 @@ class Office:
             status = status.of_now()
         if status.world is not None:
             self.exactness.heard(status.world, self.world)
+            self.checkpoints.recall(status.world.spoilt)
+            self.trust.recall(status.world)
         if status.trainer is not None and status.trainer.phase in LEFT:
             self.course.leave(node)
         self.roster.hear(node, status)

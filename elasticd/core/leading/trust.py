@@ -138,6 +138,10 @@ class Trust:
     def adopt(self, world: World) -> None:
         """What earlier leaders knew."""
         self.rollback = max(self.rollback, world.distrusted)
+        self.recall(world)
+
+    def recall(self, world: World) -> None:
+        """What any leader knew, be it another side's: who computes wrongly does so everywhere."""
         for node, times in world.diverged:
             self.diverged[node] = max(times, self.diverged.get(node, 0))
             if times >= _DIVERGENCES:

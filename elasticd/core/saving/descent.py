@@ -10,7 +10,7 @@ from elasticd.checkpoints.choose import Choice
 from elasticd.checkpoints.line import descends
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words.records import World
-from elasticd.recovery.lineages import Left, is_left, merged
+from elasticd.recovery.lineages import Left, ancestry, is_left, merged
 from elasticd.types import Lineage, NodeId, Point, Tag
 
 Reports = Mapping[NodeId, tuple[Stored, ...]]
@@ -37,10 +37,26 @@ class Descent:
         else."""
         self.world = world
         self.parents.setdefault(world.lineage, world.parent)
-        self.spoilt = merged(self.spoilt, world.spoilt)
+        self.spoilt = self._aside(merged(self.spoilt, world.spoilt))
         self._stay(world)
-        if self.is_of_spoilt(world):
-            self.spoilt = ()
+
+    def recall(self, spoilt: Left) -> bool:
+        """Others know of what is spoilt; whether that is news. What our world goes on with it does
+        for good."""
+        before, self.spoilt = self.spoilt, merged(self.spoilt, self._aside(spoilt))
+        return self.spoilt != before
+
+    def _aside(self, spoilt: Left) -> Left:
+        """What of it the present world has not gone through, as far as is known."""
+        world = self.world
+        if world is None or not spoilt:
+            return spoilt
+        line = ancestry(Point(world.lineage, world.step, world.stamp), self.parents.get)
+        return tuple(
+            (lineage, after)
+            for lineage, after in spoilt
+            if lineage != world.lineage and line.get(lineage, -1) <= after
+        )
 
     def _stay(self, world: World) -> None:
         keep = frozenset(world.members) - frozenset(world.takers)

@@ -9,8 +9,8 @@ from elasticd.core.leading.comparing import ToldOfStates, without_untaken
 from elasticd.core.leading.trust import Trust
 from elasticd.core.words import effects as e
 from elasticd.core.words.shards import Digest, PullShards, ShardsWritten
-from elasticd.core.words.worlds import Prepared
-from elasticd.types import NO_TAG, NodeId, Stamp, Tag
+from elasticd.core.words.worlds import Form, Prepared
+from elasticd.types import NO_TAG, Lineage, NodeId, Stamp, Tag
 from tests.unit.core.leading.bench import (
     GENERATION,
     JOB,
@@ -20,8 +20,10 @@ from tests.unit.core.leading.bench import (
     B,
     Bench,
     C,
+    fault,
     holds,
     point_of,
+    status_of,
     world_of,
 )
 from tests.unit.core.taking_part.test_member_faults import desk
@@ -118,3 +120,21 @@ def test_what_a_leader_did_not_trust_the_next_one_does_not_either() -> None:
     gone_back = holds(point_of(10), back.generation)
     assert second.trusted(B, gone_back) == gone_back
     assert Trust(Context(A, lambda: "nonce"), JOB).rollback == world.distrusted == NO_TAG
+
+
+def test_what_another_side_knew_is_known_to_a_leader_that_goes_on() -> None:
+    """Two sides of a cut meet, and the one that goes on didn't find out who computes wrongly."""
+    bench, aside = Bench(), Lineage("22")
+    ours = bench.adopt(A, B, step=8)
+    theirs = replace(
+        world_of(C, generation=Tag(1, C, "x"), step=9), lineage=aside, parent=point_of(4),
+        diverged=((A, 1), (C, 2)), spoilt=((LINE, 4), (aside, 20)),
+    )  # fmt: skip
+    bench.driver.hear(C, status_of("waiting", theirs))
+    trust, checkpoints = bench.office.trust, bench.office.checkpoints
+    assert trust.quarantined == [C] and trust.diverged == {A: 1, C: 2} and not trust.fit(C)
+    assert checkpoints.spoilt == ((aside, 20),), "with its own line it goes on"
+    bench.driver.hear(B, fault(ours, B))
+    bench.answer(a=holds(point_of(9), ours.generation), b=holds(None))
+    (_, order), *_ = bench.sent(Form)
+    assert (order.world.diverged, order.world.spoilt) == (((A, 1), (C, 2)), ((aside, 20),))

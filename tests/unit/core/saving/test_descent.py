@@ -124,3 +124,16 @@ def test_a_later_leader_knows_what_is_spoilt_on_both_sides() -> None:
     later.enter(replace(new, spoilt=descent.spoilt))
     assert later.is_spoilt(aside, 10) and later.is_spoilt(LINE, 5)
     assert not later.is_spoilt(LINE, 0) and not later.is_spoilt(back, 7)
+
+
+def test_what_is_spoilt_elsewhere_stays_so_though_a_world_goes_on_with_what_is_spoilt() -> None:
+    """Two sides have gone on from a spoilt step, and nothing but one's checkpoint is there."""
+    aside, other, back = Lineage("22"), Lineage("33"), Lineage("44")
+    spoilt = ((LINE, 5), (aside, -1), (other, -1))
+    descent = Descent()
+    assert descent.recall(spoilt) and not descent.recall(spoilt)
+    descent.enter(replace(world_of(A), lineage=aside, parent=Point(LINE, 8, STAMP), step=9))
+    assert descent.spoilt == ((other, -1),)
+    descent.enter(replace(world_of(A), lineage=back, parent=Point(aside, 9, STAMP), step=9))
+    assert not descent.recall(spoilt), "it has gone through the rest"
+    assert descent.spoilt == ((other, -1),) and not descent.is_spoilt(LINE, 8)
