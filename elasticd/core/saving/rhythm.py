@@ -26,15 +26,18 @@ class Rhythm:
     spec: JobSpec
     every: int = 0
     """The interval that the members of the world go by; 0: that of the job."""
-    failures: int = 0
     watched_since: float | None = None
+    before: int = 0
+    """Recoveries until then, of earlier leaders' time: nobody knows how long that was."""
+    failures: int = 0
+    """Since then."""
 
     def enter(self, world: World) -> None:
         """A world was formed or adopted: it begins with the job's own interval."""
         self.every = 0
-        self.failures = max(self.failures, world.recoveries)
         if self.watched_since is None:
-            self.watched_since = self.ctx.now
+            self.watched_since, self.before = self.ctx.now, world.recoveries
+        self.failures = max(self.failures, world.recoveries - self.before)
 
     def choose(self, step: int, measured: Measured, world: World | None) -> None:
         """The checkpoint of ``step`` is consistent."""

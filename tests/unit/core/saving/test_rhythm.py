@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from elasticd.core.context import Context
 from elasticd.core.saving.rhythm import Rhythm
 from elasticd.core.saving.testimony import Measured
@@ -11,7 +13,7 @@ from elasticd.settings.job import JobSpec
 from tests.unit.core.saving.desk import JOB, A, B, world_of
 
 
-def rhythm(every: str | int) -> Rhythm:
+def rhythm(every: str | int, recoveries: int = 0) -> Rhythm:
     spec = JobSpec.from_dict(
         {
             "job": {"name": "job", "entrypoint": "train.py"},
@@ -21,7 +23,7 @@ def rhythm(every: str | int) -> Rhythm:
         }
     )
     made = Rhythm(Context(A, lambda: "0000", now=50.0), JOB, spec)
-    made.enter(world_of(A, B))
+    made.enter(replace(world_of(A, B), recoveries=recoveries))
     return made
 
 
@@ -48,3 +50,15 @@ def test_an_interval_that_the_job_names_stays() -> None:
     made = rhythm(25)
     made.choose(10, Measured(stall_seconds=1.0, step_seconds=0.5), world_of(A, B))
     assert told(made) == []
+
+
+def test_a_later_leader_counts_failures_since_it_watches() -> None:
+    """It does not know in how long a time the job has had the others."""
+    chosen = []
+    for before in (0, 40):
+        made = rhythm("auto", before)
+        made.ctx.now += 3600.0
+        made.enter(replace(world_of(A, B), recoveries=before + 1))
+        made.choose(10, Measured(stall_seconds=1.0, step_seconds=0.5), world_of(A, B))
+        chosen.append(made.every)
+    assert chosen[0] == chosen[1]
