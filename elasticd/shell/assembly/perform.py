@@ -89,7 +89,7 @@ class Performers:
         """Durable when it returns, all or none. The loop goes on meanwhile.
 
         Raises:
-            DiskError, OperationError: as :meth:`Journal.append` and :meth:`Journal.compact`.
+            DiskError: as :meth:`Journal.append` and :meth:`Journal.compact`.
         """
         records = [(effect.kind, effect.record) for effect in effects]
         for _, record in records:

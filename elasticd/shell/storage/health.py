@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elasticd import archive
 from elasticd.checkpoints.store import LocalStore
@@ -34,6 +35,9 @@ from elasticd.types import NodeId
 _UNREADABLE = (
     "Look at the permissions, and at the disk: 'diskutil verifyVolume' on macOS, 'dmesg' on Linux"
 )
+
+LARGE_JOURNAL_BYTES = 64 * 1024 * 1024
+"""Of so much it is said; there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +225,39 @@ def _journal(home: Path) -> Iterator[HomeFinding]:
             )
             return
 
+    if found.sound_bytes >= LARGE_JOURNAL_BYTES:
+        yield _large(home, found)
 
-def _left(found: Inspection) -> str:
+
+def _large(home: Path, found: Inspection) -> HomeFinding:
+    jobs = counted(len(_jobs_in(found.records)), "job")
+    forget = quoted(of_home("forget JOB", home))
+    return HomeFinding(
+        home / JOURNAL_NAME,
+        f"the records of {jobs} have {found.sound_bytes >> 20} MiB. Every node has them, reads them"
+        " when it starts, and keeps them in memory",
+        f"Forget jobs of which nobody needs the result: {forget}. With 'results = false' in [keep]"
+        f" of {FILE_NAME} that is done by itself of jobs that are past what is kept",
+        wrong=False,
+    )
+
+
+def _jobs_in(items: Iterable[Any]) -> set[str]:
+    """The jobs of which there is a readable record."""
     jobs = set()
-    records = salvage(found.data)
-    for item in records:
+    for item in items:
         try:
             kind, record = read(item)
         except UNREADABLE:
             continue
         if kind == "job":
-            jobs.add(getattr(record, "id", ""))
+            jobs.add(str(getattr(record, "id", "")))
+    return jobs
+
+
+def _left(found: Inspection) -> str:
+    records = salvage(found.data)
+    jobs = _jobs_in(records)
     return f"Readable: {counted(len(records), 'record')}, with {counted(len(jobs), 'job')}"
 
 

@@ -1,5 +1,8 @@
 """The journal: an append-only file of msgpack records, durable before ``append`` returns.
 
+There is no limit: each job that is not forgotten takes its place, and a node that refused to keep
+one more would end for good, as all others with the same jobs.
+
 One append is one frame, because a crash may persist the pages of an unsynced write in any order: a
 frame counts as a whole or not at all. ``MAGIC`` · u32 length · u32 crc32(length + payload) ·
 payload, big-endian; the payload is the msgpack list of the records appended together.
@@ -26,7 +29,7 @@ import msgpack
 
 from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import DamageError, DiskError, OperationError
+from elasticd.errors import DamageError, DiskError
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     sync_folder,
@@ -34,9 +37,11 @@ from elasticd.shell.storage.durable import (
 )
 
 MAGIC = b"\xe1Jn\x01"
-MAX_JOURNAL_BYTES = 64 * 1024 * 1024
 COMPACT_AT_BYTES = 1024 * 1024
 """``wants_compaction`` says nothing below this size: rewriting a small file gains nothing."""
+FRAME_BYTES = 1024 * 1024
+"""Of records a compaction puts so many into a frame, and one more at most. The last frame has
+fewer."""
 
 BEGUN_SUFFIX = ".begun"
 CUT_SUFFIX = ".cut"
@@ -45,10 +50,6 @@ LOST_SUFFIX = ".lost"
 _LATER = re.compile(r"-[1-9]\d{0,8}", re.ASCII)
 
 _HEAD = struct.Struct(">4sII")
-
-
-class JournalFullError(OperationError):
-    """A journal has its largest size."""
 
 
 Record = Any
@@ -88,11 +89,16 @@ class Inspection:
         return len(self.data) - self.sound_bytes
 
     @property
-    def first_bytes(self) -> int:
-        """Of the first frame: all that the last compaction has left."""
-        if not self.sound_bytes:
-            return 0
-        return int(_HEAD.size + _HEAD.unpack_from(self.data)[1])
+    def compacted_bytes(self) -> int:
+        """What the last compaction has left: all full frames at the beginning, and one more. An
+        append rarely has so much; then the journal grows for a while longer."""
+        end = 0
+        while end < self.sound_bytes:
+            length = int(_HEAD.unpack_from(self.data, end)[1])
+            end += _HEAD.size + length
+            if length < FRAME_BYTES:
+                break
+        return end
 
 
 def inspect(path: Path, take: Taken = as_it_is) -> Inspection:
@@ -198,7 +204,7 @@ def begin_anew(path: Path, records: Sequence[Record]) -> Path | None:
         OSError: the disk refuses.
     """
     aside = _put_aside(path)
-    write_durable(path, frame(records))
+    write_durable(path, frames(records))
     write_durable(path.with_name(path.name + BEGUN_SUFFIX), b"")
     path.with_name(path.name + CUT_SUFFIX).unlink(missing_ok=True)
     return aside
@@ -222,7 +228,27 @@ def _put_aside(path: Path) -> Path | None:
 
 def frame(records: Sequence[Record]) -> bytes:
     """The bytes of one append."""
-    payload: bytes = msgpack.packb(list(records), use_bin_type=True)
+    return _framed([msgpack.packb(record, use_bin_type=True) for record in records])
+
+
+def frames(records: Iterable[Record]) -> bytes:
+    """The bytes of a journal with nothing but these records, in parts that are read one by one."""
+    data = bytearray()
+    part: list[bytes] = []
+    size = 0
+    for record in records:
+        part.append(msgpack.packb(record, use_bin_type=True))
+        size += len(part[-1])
+        if size >= FRAME_BYTES:
+            data += _framed(part)
+            part, size = [], 0
+    if part:
+        data += _framed(part)
+    return bytes(data)
+
+
+def _framed(packed: Sequence[bytes]) -> bytes:
+    payload: bytes = msgpack.Packer().pack_array_header(len(packed)) + b"".join(packed)
     return _HEAD.pack(MAGIC, len(payload), _crc(payload)) + payload
 
 
@@ -276,7 +302,7 @@ class Journal:
             sync_file(fd)
             sync_folder(path.parent)
             journal = cls(
-                path, fd, found.sound_bytes, found.cut_bytes, found.first_bytes, begun=False
+                path, fd, found.sound_bytes, found.cut_bytes, found.compacted_bytes, begun=False
             )
             if found.records:
                 journal._note_begun()
@@ -291,17 +317,15 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the file is large and has grown much since it was last rewritten, in this run or
-        an earlier one."""
-        more = min(self._compacted, MAX_JOURNAL_BYTES // 4)
-        return self._size > max(COMPACT_AT_BYTES, self._compacted + more)
+        """Whether the file is large and has doubled since it was last rewritten, in this run or an
+        earlier one. So it has twice what counted then at most, however much that is."""
+        return self._size > max(COMPACT_AT_BYTES, 2 * self._compacted)
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, all or none, and return when they are on the medium: one write, one sync.
 
         Raises:
             DiskError: the disk is full or failed. After a failed sync the journal takes no more.
-            JournalFullError: it would pass its limit of ``MAX_JOURNAL_BYTES``.
         """
         batch = list(records)
         if not batch:
@@ -309,7 +333,6 @@ class Journal:
         if self._broken is not None:
             raise DiskError(self._broken)
         data = frame(batch)
-        self._refuse_more_than_fits(self._size + len(data))
         try:
             write_all(self._fd, data)
             sync_file(self._fd)
@@ -321,10 +344,6 @@ class Journal:
             self._note_begun()
         except OSError as error:
             raise DiskError(f"{self.path}{BEGUN_SUFFIX}: {error.strerror}") from error
-
-    def _refuse_more_than_fits(self, size_bytes: int) -> None:
-        if size_bytes > MAX_JOURNAL_BYTES:
-            raise JournalFullError(f"{self.path}: would grow past {MAX_JOURNAL_BYTES} bytes")
 
     def _note_begun(self) -> None:
         """From now on an empty journal is one that was lost."""
@@ -340,15 +359,13 @@ class Journal:
         except OSError:
             self._broken = f"{self.path}: an earlier write failed: {error.strerror}"
 
-    def compact(self, records: Sequence[Record]) -> None:
+    def compact(self, records: Iterable[Record]) -> None:
         """Replace the whole journal by ``records``; a crash leaves the old one or the new one.
 
         Raises:
             DiskError: the new file can't be written; the old one stays in use.
-            JournalFullError: it would be over the limit; the old one stays in use.
         """
-        data = frame(records) if records else b""
-        self._refuse_more_than_fits(len(data))
+        data = frames(records)
         try:
             write_durable(self.path, data)
             fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

@@ -18,7 +18,7 @@ from elasticd.core.words.stable import Stable
 from elasticd.errors import DamageError, ProtocolError
 from elasticd.pasting import of_home, quoted
 from elasticd.shell.storage.alike import alike
-from elasticd.shell.storage.journal import CUT_SUFFIX, Journal, JournalFullError
+from elasticd.shell.storage.journal import CUT_SUFFIX, Journal
 from elasticd.shell.storage.marks import Marks
 
 JOURNAL_NAME = "journal"
@@ -120,16 +120,9 @@ class StableRecords:
         for kind, record in records:
             self._recall.absorb(kind, record)
         batch = [plain(kind, record) for kind, record in records]
-        try:
-            self._journal.append(batch)
-        except JournalFullError:
-            self._compact()  # with these
-        else:
-            if self._journal.wants_compaction:
-                self._compact()
-
-    def _compact(self) -> None:
-        self._journal.compact([plain(kind, kept) for kind, kept in self._recall.latest])
+        self._journal.append(batch)
+        if self._journal.wants_compaction:
+            self._journal.compact(plain(kind, kept) for kind, kept in self._recall.latest)
 
     def mark(self, reached: Reached) -> None:
         """As :meth:`Marks.write`."""

@@ -27,7 +27,7 @@ from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME, MEMBER
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
 from elasticd.shell.network.wall import LASTING_SECONDS, REFUSALS, Wall
-from elasticd.shell.storage import founding, issuing, papers
+from elasticd.shell.storage import founding, health, issuing, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FILES, FOLDERS
 from elasticd.shell.storage.records import StableRecords
@@ -109,6 +109,19 @@ def test_a_journal_that_is_gone_is_told(ctl: Ctl, home: Path, what: str) -> None
         journal.touch()
     code, (finding,) = examined(ctl, home)
     assert code == 1 and "lost acknowledged data" in finding["cause"]
+
+
+def test_a_large_journal_is_noted_with_the_cure(
+    ctl: Ctl, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = lived(home).stat().st_size
+    monkeypatch.setattr(health, "LARGE_JOURNAL_BYTES", size + 1)
+    assert examined(ctl, home) == (0, [])
+    monkeypatch.setattr(health, "LARGE_JOURNAL_BYTES", size)
+    code, (found,) = examined(ctl, home)
+    assert (code, found["wrong"]) == (0, False)
+    assert "the records of 1 job have 0 MiB" in found["cause"]
+    assert f"forget JOB --home {home}" in found["cure"] and "results = false" in found["cure"]
 
 
 def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -> None:

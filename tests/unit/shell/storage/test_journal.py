@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.errors import DamageError, DiskError, OperationError, StateError
+from elasticd.errors import DamageError, DiskError, StateError
 from elasticd.shell.storage import journal as module
-from elasticd.shell.storage.journal import MAGIC, Journal, frame, salvage, scan
+from elasticd.shell.storage.journal import MAGIC, Journal, frame, inspect, salvage, scan
 
 
 def written(path: Path, *batches: list[object]) -> list[int]:
@@ -163,20 +163,33 @@ def test_what_has_grown_in_many_short_runs_is_compacted_too(tmp_path: Path) -> N
     assert journal.size_bytes < 2 * module.COMPACT_AT_BYTES
 
 
-def test_the_limit_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
+def test_a_compaction_is_read_in_parts_and_known_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal, _ = Journal.open(path)
+    kept = [b"x" * (module.FRAME_BYTES // 3)] * 10
+    journal.compact(kept)
+    whole = path.read_bytes()
+    found = inspect(path)
+    assert found.records == kept and found.compacted_bytes == len(whole)
+    assert whole.count(MAGIC) == 4
+    journal.append([{"n": 1}])
+    journal.append([{"n": 2}])
+    journal.close()
+    last = whole[: whole.rindex(MAGIC)]
+    assert inspect(path).compacted_bytes == len(whole)
+    path.write_bytes(whole[: len(last) - 1] + b"?" + whole[len(last) :])
+    assert inspect(path).harm.startswith("damaged at byte")
+    assert salvage(path.read_bytes()) == kept[:6] + kept[9:]
+
+
+def test_a_closed_journal_takes_no_more(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal, _ = Journal.open(path)
     journal.append([1])
-    big = bytes(module.MAX_JOURNAL_BYTES)
-    with pytest.raises(OperationError, match="past"):
-        journal.append([big])
-    with pytest.raises(OperationError, match="past"):
-        journal.compact([big])
-    journal.append([2])
     journal.close()
     with pytest.raises(DiskError, match="closed"):
         journal.append([3])
-    assert Journal.open(path)[1] == [1, 2]
+    assert Journal.open(path)[1] == [1]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -147,18 +147,45 @@ def test_a_lost_journal_is_remembered_until_those_who_know_let_the_node_in(tmp_p
     assert (stable.lost, stable.since, stable.formed) == (False, (), _view(7))
 
 
-def test_a_full_journal_is_compacted_before_it_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What counts may take so much that it never grows by as much again."""
-    monkeypatch.setattr(journal, "MAX_JOURNAL_BYTES", 20_000)
+def test_what_no_longer_counts_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "COMPACT_AT_BYTES", 5_000)
     memory = StableRecords(tmp_path)
-    for counter in range(1, 500):
-        memory.persist("view_formed", _view(counter))
+    for counter in range(0, 500, 25):
+        memory.persist_all([("view_formed", _view(counter + n)) for n in range(25)])
         memory.persist("job", _record("queued"))
     memory.close()
+    assert (tmp_path / JOURNAL_NAME).stat().st_size < 10_000
     stable = StableRecords(tmp_path).recover()
     assert stable.counter == 499 and len(stable.records) == 1
+
+
+def _failed(number: int) -> JobRecord:
+    """A job that failed, with as long a reason as there are."""
+    job = JobId(f"job-{number}")
+    return JobRecord(job, number, {"job": {"name": "job"}}, "archive", "failed", "x" * 3900)
+
+
+def test_many_jobs_are_no_reason_to_refuse_one_more_or_to_forget_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nodes have the same jobs: they would end together, and at each start again."""
+    monkeypatch.setattr(journal, "COMPACT_AT_BYTES", 40_000)
+    monkeypatch.setattr(journal, "FRAME_BYTES", 20_000)
+    memory = StableRecords(tmp_path)
+    for number in range(40):
+        memory.persist("job", _failed(number))
+    memory.persist("job", replace(_failed(7), forgotten=True).bounded())
+    memory.close()
+
+    memory = StableRecords(tmp_path)
+    records = memory.recover().records
+    assert len(records) == 40
+    assert [record.id for record in records if record.forgotten] == ["job-7"]
+    memory.persist_all([("job", replace(each, forgotten=True).bounded()) for each in records])
+    memory.persist_all([("view_formed", _view(counter)) for counter in range(2000)])
+    memory.close()
+    assert (tmp_path / JOURNAL_NAME).stat().st_size < 20_000
+    assert all(record.forgotten for record in StableRecords(tmp_path).recover().records)
 
 
 def test_what_counts_survives_compaction() -> None:
