@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticd.errors import OperationError
-from elasticd.launchd.protected import VOLUMES
+from elasticd.launchd.protected import VOLUMES, below
 
 LOG = "Library/Logs/elasticd/daemon.log"
 """Of an account's home folder; a Mac has one service of elasticd."""
@@ -28,7 +28,8 @@ def device_of(path: Path) -> int:
 def is_apart(home: Path, user_home: Path, device: Callable[[Path], int] = device_of) -> bool:
     """Whether a home is on another disk than its account's home folder, mounted or not."""
     try:
-        return home.resolve().is_relative_to(VOLUMES) or device(home) != device(user_home)
+        apart = below(home.resolve(), VOLUMES) is not None
+        return apart or device(home) != device(user_home)
     except OSError:
         return False
 
@@ -43,11 +44,11 @@ def require_mounted(
         OperationError: the home is on such a disk.
     """
     real = home.resolve()
-    if system != "darwin" or not real.is_relative_to(VOLUMES):
+    if system != "darwin" or (names := below(real, VOLUMES)) is None:
         return
-    below = [each for each in (real, *real.parents) if VOLUMES in each.parents]
-    if not any(map(is_mount, below)):
+    on_it = [real, *real.parents][: len(names)]
+    if not any(map(is_mount, on_it)):
         raise OperationError(
-            f"{home} is on a disk that is not mounted ({below[-1] if below else VOLUMES}):"
+            f"{home} is on a disk that is not mounted ({on_it[-1] if on_it else VOLUMES}):"
             " connect and unlock it; a service is started again every few seconds until then"
         )

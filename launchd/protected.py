@@ -2,11 +2,13 @@
 
 A process outside of a terminal or an app gets EPERM in Documents, Desktop and Downloads of a
 person's home, and on removable disks, as nobody is there to be asked. launchd would start the
-daemon again for ever. Pure.
+daemon again for ever.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +20,31 @@ VOLUMES = Path("/Volumes")
 """Where other disks are. Before a program reads removable ones, or a network's, macOS asks."""
 
 
+def below(path: Path, folder: Path) -> tuple[str, ...] | None:
+    """The names that lead from a folder down to a path; None: it doesn't lie in there.
+
+    As macOS sees it: its disks take ``documents`` for ``Documents``, and it has two names for some
+    folders: ``/Users`` is ``/System/Volumes/Data/Users``, too. Neither has to be there.
+    """
+    for base in (folder, *folder.parents):
+        names = _folded(folder.relative_to(base))
+        for above in (path, *path.parents):
+            rest = path.relative_to(above)
+            if _folded(rest)[: len(names)] == names and _is_same(above, base):
+                return rest.parts[len(names) :]
+    return None
+
+
+def _folded(path: Path) -> list[str]:
+    return [part.casefold() for part in path.parts]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samefile(one, other)
+    return False
+
+
 def require_open(user_home: Path, places: Iterable[tuple[str, Path]]) -> None:
     """``places``: what each is, and where.
 
@@ -27,7 +54,7 @@ def require_open(user_home: Path, places: Iterable[tuple[str, Path]]) -> None:
     for what, path in places:
         for each in dict.fromkeys((path.absolute(), path.resolve())):
             for name in PROTECTED:
-                if each.is_relative_to(user_home / name):
+                if below(each, user_home / name) is not None:
                     raise UsageError(
                         f"{what} {path} lies in {name}, where macOS lets no service read:"
                         f" move it, to {user_home / 'elasticd'} say"
@@ -37,7 +64,9 @@ def require_open(user_home: Path, places: Iterable[tuple[str, Path]]) -> None:
 def doubts(places: Iterable[tuple[str, Path]], program: str) -> str:
     """What to say of places where a service may not be let in; empty: there are none. ``program``:
     which one macOS would have to let in."""
-    found = [f"{what} {path}" for what, path in places if path.resolve().is_relative_to(VOLUMES)]
+    found = [
+        f"{what} {path}" for what, path in places if below(path.resolve(), VOLUMES) is not None
+    ]
     if not found:
         return ""
     return (

@@ -25,6 +25,7 @@ def test_a_home_is_apart_where_its_disk_is_another(tmp_path: Path) -> None:
     assert is_apart(tmp_path / "ssd/home", tmp_path, on_other_disk)
     assert not is_apart(tmp_path / "home", tmp_path, on_other_disk)
     assert is_apart(DISK / "home", tmp_path, lambda path: 1), "not mounted now"
+    assert is_apart(Path("/VOLUMES/ssd/home"), tmp_path, lambda path: 1), "a Mac ignores case"
     assert not is_apart(tmp_path / "not/there", tmp_path)
     assert device_of(tmp_path / "not/there") == tmp_path.stat().st_dev
 
@@ -68,3 +69,7 @@ def test_a_disk_that_is_not_there_does_not(tmp_path: Path) -> None:
             require_mounted(home, "darwin", {Path("/")}.__contains__)
         require_mounted(home, "linux", {Path("/")}.__contains__)
     require_mounted(tmp_path, "darwin", {Path("/")}.__contains__)
+    with pytest.raises(OperationError, match=r"not mounted \(/volumes/ssd\)"):
+        require_mounted(Path("/volumes/ssd/home"), "darwin", {Path("/")}.__contains__)
+    with pytest.raises(OperationError, match=r"not mounted \(/Volumes\)"):
+        require_mounted(Path("/Volumes"), "darwin", {Path("/")}.__contains__)

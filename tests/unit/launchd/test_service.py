@@ -155,7 +155,15 @@ def test_what_was_installed_before_is_put_back(
 
 
 @pytest.mark.parametrize(
-    "folder", ["Documents", "Desktop", "Downloads/deeper", "Library/Mobile Documents/x"]
+    "folder",
+    [
+        "Documents",
+        "Desktop",
+        "Downloads/deeper",
+        "Library/Mobile Documents/x",
+        "documents",
+        "DESKTOP/deeper",
+    ],
 )
 def test_where_macos_lets_no_service_read_none_is_installed(
     service: LaunchdService, launchctl: FakeLaunchctl, tmp_path: Path, folder: str
@@ -177,12 +185,28 @@ def test_where_macos_lets_no_service_read_none_is_installed(
     replace(service, plist=replace(service.plist, home=beside)).install()
 
 
+def test_a_folder_has_two_names(service: LaunchdService, tmp_path: Path) -> None:
+    """As /System/Volumes/Data/Users is /Users, though without a link."""
+    account, second = tmp_path / "ann", tmp_path / "data"
+    second.mkdir()
+    account.symlink_to(second)
+    plist = replace(service.plist, user_home=account, home=second / "documents/home")
+    for there in (False, True):
+        if there:
+            (second / "documents").mkdir()
+        with pytest.raises(UsageError, match="lies in Documents"):
+            replace(service, plist=plist).install(dry_run=True)
+    beside = replace(plist, home=second / "Documents of mine")
+    assert "would write" in replace(service, plist=beside).install(dry_run=True)
+
+
 def test_a_disk_that_macos_may_keep_from_services_is_named() -> None:
     inside, outside = Path("/Volumes/Fast SSD/home"), Path("/opt/python")
     said = doubts([("the home", inside), ("the interpreter", outside)], "/x/Python.app")
     assert "the home /Volumes/Fast SSD/home: macOS may" in said and "/opt" not in said
     assert "Full Disk Access" in said and said.endswith("/x/Python.app")
     assert doubts([("the home", outside)], "/x/Python.app") == ""
+    assert "Full Disk Access" in doubts([("the home", Path("/volumes/ssd"))], "/x/Python.app")
 
 
 def test_unloading_that_takes_its_time_is_waited_for(
