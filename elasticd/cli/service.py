@@ -15,6 +15,7 @@ from typing import Annotated, Protocol
 
 import typer
 
+from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
@@ -202,27 +203,38 @@ def printed_lines(command: Sequence[str]) -> Iterator[str]:
 
 
 def install_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
-    """Install it, and wait until its daemon answers; else what was there before is put back.
+    """Install it, and wait until its daemon answers; else what was there before is put back, also
+    where somebody interrupts it.
 
     Args:
         ready: returns when the daemon of a home answers; raises OperationError if it doesn't.
 
     Raises:
         OperationError: it can't be installed, or doesn't come up.
+        KeyboardInterrupt: a signal has ended it; another one does not keep the old service away.
     """
     before = found.installed()
-    try:
-        done = found.install()
-        _await(found, ready)
-    except OperationError as error:
-        if found.installed() == before:
-            raise
+    with Interrupts().in_force():
         try:
-            back = found.put_back(before)
-        except (OperationError, OSError) as again:
-            back = f"what was installed before can't be put back: {again}"
-        raise OperationError(f"{error}\n{back}") from None
+            done = found.install()
+            _await(found, ready)
+        except BaseException as error:
+            if found.installed() == before:
+                raise
+            back = _put_back(found, before)
+            if isinstance(error, OperationError):
+                raise OperationError(f"{error}\n{back}") from None
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                warn(back)
+            raise
     return done
+
+
+def _put_back(found: Service, before: bytes | None) -> str:
+    try:
+        return found.put_back(before)
+    except (OperationError, OSError) as again:
+        return f"what was installed before can't be put back: {again}"
 
 
 def start_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
@@ -283,7 +295,8 @@ def install(
     """Install the service, so that the daemon runs from boot, and start it.
 
     Returns when the daemon answers. If it doesn't within a minute, the end of its log is shown, and
-    what was installed before is put back. Where nothing would change nothing is done.
+    what was installed before is put back; so it is after Ctrl-C. Where nothing would change nothing
+    is done.
 
     macOS needs sudo for it. So does a system service on Linux; without sudo it becomes a service
     of your own account. sudo drops ELASTICD_HOME: name the home then, as below. Which one the

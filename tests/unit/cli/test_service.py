@@ -7,6 +7,7 @@ import json
 import os
 import plistlib
 import pwd
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,7 @@ from elasticd.cli.service import (
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
-from elasticd.supervision.service import invoking_user
+from elasticd.supervision.service import Result, invoking_user
 from tests.unit.launchd.fake_launchctl import FakeLaunchctl
 from tests.unit.launchd.test_service import mode_only, taken
 
@@ -167,6 +168,48 @@ def test_an_install_whose_daemon_does_not_come_up_leaves_the_old_service(tmp_pat
     with pytest.raises(OperationError, match="line 98"):
         start_and_wait(old, daemons.ready)
     assert old.status().running
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_install_that_is_interrupted_leaves_the_old_service(
+    tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = launchd(tmp_path, FakeLaunchctl())
+    install_and_wait(old, Daemons().ready)
+
+    def hung_up(home: Path) -> None:
+        os.kill(os.getpid(), number)
+
+    new = replace(old, plist=replace(old.plist, path="/bin"))
+    with pytest.raises(KeyboardInterrupt):
+        install_and_wait(new, hung_up)
+    assert "of before is back" in capsys.readouterr().err
+    assert old.installed() == old.plist.data() and old.status().running
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_install_that_is_interrupted_between_two_services(tmp_path: Path, first: bool) -> None:
+    """The old one is taken away by then, the new one not there yet; and a second Ctrl-C comes."""
+
+    class Struck(FakeLaunchctl):
+        strikes = False
+
+        def run(self, *arguments: str) -> Result:
+            if self.strikes and arguments[0] in ("enable", "bootstrap"):
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().run(*arguments)
+
+    launchctl = Struck()
+    old = launchd(tmp_path, launchctl)
+    if not first:
+        old.install()
+    launchctl.strikes = True
+    new = replace(old, plist=replace(old.plist, path="/bin"))
+    with pytest.raises(KeyboardInterrupt):
+        install_and_wait(new, Daemons().ready)
+    assert old.installed() == (None if first else old.plist.data())
+    assert old.status().running == (not first)
 
 
 @pytest.mark.process
