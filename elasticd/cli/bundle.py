@@ -1,4 +1,5 @@
-"""One file to send when something is wrong: findings, versions, the ends of the daemon's logs.
+"""One file to send when something is wrong: findings, versions, the ends of the daemon's logs and
+of what probes printed.
 
 What scripts print, their data and outputs, and elasticd.toml, which may name commands with
 secrets, stay here. So do the home's secrets: whatever looks like one of them in a log is blotted
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import elasticd
@@ -61,8 +63,13 @@ def refuse_taken(path: Path) -> None:
         raise UsageError(f"--bundle {path}: there is no folder {path.absolute().parent}")
 
 
-def write_bundle(path: Path, homes: Sequence[Path], told: Mapping[str, Any]) -> None:
-    """Pack it, readable by this account alone.
+def write_bundle(
+    path: Path,
+    homes: Sequence[Path],
+    told: Mapping[str, Any],
+    printed: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Pack it, readable by this account alone. ``printed``: by each probe, besides its finding.
 
     Raises:
         OperationError: it can't be written.
@@ -75,6 +82,9 @@ def write_bundle(path: Path, homes: Sequence[Path], told: Mapping[str, Any]) -> 
         with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as packed:
             _add(packed, "doctor.json", json_line(told).encode(), secrets)
             _add(packed, "versions.json", json.dumps(versions(), indent=1).encode(), secrets)
+            for name, text in printed.items():
+                if text:
+                    _add(packed, f"probes/{name}.txt", text.encode(), secrets)
             for number, home in enumerate(homes):
                 for name, data in _of(home):
                     _add(packed, f"home-{number}/{name}", data, secrets)

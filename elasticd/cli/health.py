@@ -19,6 +19,7 @@ import typer
 from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
 from elasticd.cli.daemons import LOG_FILE
+from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
@@ -101,8 +102,9 @@ def doctor(
     --mac is for the first day with a Mac: probes of its system, processes, disk and GPU, each in a
     process of its own with a deadline, and the demo at the end. One installs a service for a while,
     so sudo asks for your password, once. It ends in a table and a bundle.
-    A bundle has the findings, versions and the ends of the daemon's logs; no secrets of the home,
-    nothing that scripts have printed, and no data. On Linux each probe runs its Linux side.
+    A bundle has the findings, versions, the ends of the daemon's logs and of what probes printed;
+    no secrets of the home, nothing that scripts have printed, and no data. On Linux each probe runs
+    its Linux side.
 
     Exit code: 0 if nothing is wrong, 1 if something is.
 
@@ -127,7 +129,8 @@ def doctor(
     results = _tried(probes, homes[0] if homes else None, quiet=options.json)
     told = _all_told(found, results)
     if bundle is not None:
-        write_bundle(bundle, homes, told)
+        printed = {each.probe.name: each.printed for each in results}
+        write_bundle(bundle, homes, told, printed)
         told["bundle"] = str(bundle)
     if options.json:
         print_json(told)
@@ -142,7 +145,8 @@ def _tried(probes: Sequence[MacProbe], disk: Path | None, *, quiet: bool) -> lis
     if not quiet:
         ask_for_root(probes)
     for probe in probes:
-        results.append(run_probe(probe, disk))
+        with Interrupts().in_force():
+            results.append(run_probe(probe, disk))
         if not quiet:
             say_result(results[-1])
     if results and not quiet:

@@ -19,6 +19,7 @@ class MacProbe:
         seconds: what it gets.
         crashed: the cure if it says nothing.
         root: on a Mac it takes sudo, whose password its owner gives before.
+        grace: what it gets, if it is late or interrupted, to end what it has started.
     """
 
     name: str
@@ -27,3 +28,4 @@ class MacProbe:
     seconds: float
     crashed: str
     root: bool = False
+    grace: float = 20.0

@@ -33,7 +33,13 @@ PROBES: tuple[MacProbe, ...] = (
     MacProbe("firewall", "whether it lets peers in", system.firewall, 30.0, _SEND),
     MacProbe("plist", "the service's property list", system.plist, 30.0, _SEND),
     MacProbe(
-        "service", "a service whose daemon is killed", serving.service, 420.0, _SERVICE, root=True
+        "service",
+        "a service whose daemon is killed",
+        serving.service,
+        serving.SECONDS,
+        _SERVICE,
+        root=True,
+        grace=serving.REMOVE_SECONDS,
     ),
     MacProbe("assertions", "a power assertion for a rank", system.assertions, 60.0, _SEND),
     MacProbe("zombies", "leftovers of a dead process", processes.zombies, 30.0, _SEND),

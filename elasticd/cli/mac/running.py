@@ -18,11 +18,10 @@ from typing import Any
 import psutil
 
 from elasticd.cli.mac.probe import MacProbe
+from elasticd.cli.screen import warn
 from elasticd.preflight.finding import ProbeFinding, failed
 
 CHILD = (sys.executable, "-P", "-m", "elasticd.cli.mac")
-GRACE_SECONDS = 20.0
-"""For a probe that is late, or interrupted, to end what it has started."""
 _LOOK_SECONDS = 0.1
 
 
@@ -66,9 +65,11 @@ def run_probe(probe: MacProbe, disk: Path | None, child: Sequence[str] = CHILD) 
             out, err = process.communicate(timeout=probe.seconds)
         except subprocess.TimeoutExpired:
             late = True
-            _ask_to_end(process)
+            _ask_to_end(process, probe.grace)
         except BaseException:
-            _ask_to_end(process)
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                warn(f"{probe.name}: it ends what it has started, within {probe.grace:g} s")
+            _ask_to_end(process, probe.grace)
             raise
         finally:
             # Also what it has started, and left behind.
@@ -83,11 +84,11 @@ def run_probe(probe: MacProbe, disk: Path | None, child: Sequence[str] = CHILD) 
     return TrialResult(probe, _read(probe, out, process.returncode, printed), printed)
 
 
-def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
+def _ask_to_end(process: subprocess.Popen[bytes], grace: float) -> None:
     """All that it has started: the demo ends its daemons, which have sessions of their own."""
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGTERM)
-    until = time.monotonic() + GRACE_SECONDS
+    until = time.monotonic() + grace
     while _lives(process.pid) and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
 

@@ -11,12 +11,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 
+from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.mac.system import Tool, listed, tool
 from elasticd.client.client import Client
 from elasticd.core.words.requests.looking import ShowStatus
@@ -29,7 +30,13 @@ from elasticd.supervision.service import invoking_user, run_command
 CTL = (sys.executable, "-P", "-c", "from elasticd.cli import main; main()")
 SUDO = ("sudo", "-n")
 _COMMAND_SECONDS, _WAIT_SECONDS, _LOOK_SECONDS = 100.0, 90.0, 0.2
-_LOG = "Read the end of daemon.log in the home that is named, and send the bundle"
+REMOVE_SECONDS = _COMMAND_SECONDS + 20.0
+"""For the service to go, and its daemon with it."""
+SECONDS = 3 * _COMMAND_SECONDS + 3 * _WAIT_SECONDS + REMOVE_SECONDS
+"""All that it may wait for: three commands, three things to be seen, and the end."""
+_LOG = "See what the daemon logged last, and send the bundle, which has more of it"
+_LINES, _PRINTED_LINES = 2, 40
+"""Of the daemon's log: in the finding, and in the bundle."""
 SCRIPT = """import time
 import elasticd, mlx.core as mx, mlx.nn as nn, mlx.optimizers as optim
 model = nn.Linear(4, 1)
@@ -76,6 +83,10 @@ class ServiceStage(Protocol):
         """Whether the machine is kept awake for it."""
         ...
 
+    def log(self) -> Path:
+        """Of the daemon."""
+        ...
+
     def remove(self) -> None: ...
 
 
@@ -90,15 +101,44 @@ def service(
     if why := stage.refuses():
         return warned(f"not tried: {why}", "See above, and try again: doctor --mac --only service")
     try:
+        found = _seen(stage, wait)
+    finally:  # also of one that is late, or interrupted
+        stays = _removed(stage)
+    if stays:
+        cure = "Take the service away by hand: sudo elasticctl service uninstall"
+        return failed(f"{found.value}; it stays: {stays}", cure)
+    return found
+
+
+def _seen(stage: ServiceStage, wait: float) -> ProbeFinding:
+    try:
         found = _played(stage, wait)
     except OperationError as error:
         found = failed(str(error), _LOG)
+    finally:
+        logged = _end_of(stage.log())
+        print("\n".join(logged), file=sys.stderr, flush=True)
+    if found.verdict != "fail":
+        return found
+    last = " / ".join(logged[-_LINES:]) or "nothing"
+    return replace(found, value=f"{found.value}; its daemon logged last: {last}")
+
+
+def _end_of(log: Path) -> list[str]:
+    try:
+        return log.read_text(errors="replace").splitlines()[-_PRINTED_LINES:]
+    except OSError:
+        return []
+
+
+def _removed(stage: ServiceStage) -> str:
+    """Why it stays, or nothing."""
     try:
         stage.remove()
     except OperationError as error:
-        cure = "Take the service away by hand: sudo elasticctl service uninstall"
-        return failed(f"{found.value}; it stays: {error}", cure)
-    return found
+        print(f"the service stays: {error}", file=sys.stderr, flush=True)
+        return str(error)
+    return ""
 
 
 def _played(stage: ServiceStage, wait: float) -> ProbeFinding:
@@ -205,6 +245,9 @@ class LocalStage:
     def awake(self, trainer: int) -> bool:
         return True  # what runs Linux are servers
 
+    def log(self) -> Path:
+        return self.folder / "home" / "node-0" / LOG_FILE
+
     def remove(self) -> None:
         ran([*CTL, "local", "down", "--home", str(self.folder / "home")])
 
@@ -256,6 +299,9 @@ class LaunchdStage:
             if each.info["name"] == "caffeinate" and words[-1:] == [str(trainer)]:
                 return listed(self.ask, each.pid)
         return False
+
+    def log(self) -> Path:
+        return LaunchdService.for_this_machine(self.home, user=invoking_user()).plist.log
 
     def remove(self) -> None:
         if self.own().path.exists():

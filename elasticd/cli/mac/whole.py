@@ -26,14 +26,20 @@ def demo(
 ) -> ProbeFinding:
     """``elasticctl demo``, and whether the machine swaps for it."""
     before = swapped()
-    done = subprocess.run(command, capture_output=True, check=False)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        told = json.loads(done.stdout.splitlines()[-1])
+        out, err = process.communicate()
+    finally:
+        process.wait()  # if this probe is to end: the demo is, too, and takes its daemons along
+    try:
+        told = json.loads(out.splitlines()[-1])
         equal, seconds, error = bool(told["equal"]), float(told["seconds"]), told["error"]
     except (ValueError, KeyError, IndexError, TypeError):
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        said = err.decode("utf-8", "replace").strip().splitlines()[-1:]
         why = said[0] if said else "it says nothing"
-        return failed(f"status {done.returncode}: {why}", "Run 'make demo' and read what it says")
+        return failed(
+            f"status {process.returncode}: {why}", "Run 'make demo' and read what it says"
+        )
     if error:
         return failed(str(error), "Run 'make demo' and read what it says; the logs are kept")
     if not equal:

@@ -167,6 +167,23 @@ def test_the_first_day_on_a_mac_ends_in_a_table_and_a_bundle(
     assert told["wrong"] == 1 and told["probes"][1]["cure"] == "See the firewall"
 
 
+def test_what_probes_printed_is_packed_without_secrets(
+    ctl: Ctl, lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes(monkeypatch, flush=passed("17 ms"), ring=failed("status 1", "Send the bundle"))
+    said = {"flush": "", "ring": f"Traceback: libmlx\nsaid {SECRETS[1]}\n"}
+    monkeypatch.setattr(
+        health,
+        "run_probe",
+        lambda probe, disk: TrialResult(probe, passed("here"), said[probe.name]),
+    )
+    path = tmp_path / "b.tar.gz"
+    ctl("doctor", "--mac", "--home", lived, "--bundle", path)
+    found = packed(path)
+    assert found["probes/ring.txt"] == b"Traceback: libmlx\nsaid [secret]\n"
+    assert "probes/flush.txt" not in found
+
+
 def test_one_probe_alone(ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakes(monkeypatch, flush=passed("idle 17 ms"), ring=failed("rank 1 hangs", "See"))
     home, path = tmp_path / "none", tmp_path / "b.tar.gz"

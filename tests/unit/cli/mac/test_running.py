@@ -62,9 +62,7 @@ def test_one_that_hangs_fails_and_leaves_nothing(tmp_path: Path) -> None:
     assert found.cure == "send it"
 
 
-CLEANS_UP = """
-import subprocess, sys
-inner = '''import pathlib, signal, sys, time
+INNER = """import pathlib, signal, sys, time
 def end(*_):
     time.sleep(0.5)
     pathlib.Path(sys.argv[1], "cleaned").touch()
@@ -72,8 +70,10 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 pathlib.Path(sys.argv[1], "runs").touch()
 time.sleep(600)
-'''
-subprocess.run([sys.executable, "-c", inner, FOLDER], check=False)
+"""
+CLEANS_UP = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {INNER!r}, FOLDER], check=False)
 """
 
 
@@ -100,6 +100,44 @@ def test_one_that_is_interrupted_may_end_what_it_has_started(tmp_path: Path) -> 
     finally:
         ours.kill()
         ours.wait()
+    assert (tmp_path / "cleaned").exists()
+
+
+HANGS = """
+import pathlib, sys, time
+from elasticd.cli.mac.__main__ import play
+from elasticd.cli.mac.probe import MacProbe
+from elasticd.cli.mac.serving import LocalStage, service
+
+class Hangs(LocalStage):
+    def install(self):
+        self.log().parent.mkdir(parents=True)
+        self.log().write_text("begun\\nno address\\n")
+        time.sleep(600)
+
+    def remove(self):
+        pathlib.Path(NOTED).write_text("remove")
+
+folder = pathlib.Path(sys.argv[2])
+play(MacProbe("service", "", lambda at: service(at, Hangs(at)), 1.0, ""), folder)
+"""
+
+
+def test_a_service_whose_probe_is_late_is_taken_away(tmp_path: Path) -> None:
+    noted = tmp_path / "noted"
+    found = run_probe(probe(10.0), tmp_path, child(HANGS.replace("NOTED", repr(str(noted)))))
+    assert "it hangs" in found.finding.value and noted.read_text() == "remove"
+    assert found.printed == "begun\nno address\n", "the bundle hasn't what its daemon logged"
+
+
+def test_the_demo_is_waited_for_when_its_probe_is_late(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys; from elasticd.cli.mac.__main__ import play;"
+        "from elasticd.cli.mac.probe import MacProbe; from elasticd.cli.mac.whole import demo;"
+        f"inner = [sys.executable, '-c', {INNER!r}, {str(tmp_path)!r}];"
+        "play(MacProbe('demo', '', lambda at: demo(at, inner), 1.0, ''), pathlib.Path('.'))"
+    )
+    run_probe(probe(10.0), None, child(script))
     assert (tmp_path / "cleaned").exists()
 
 

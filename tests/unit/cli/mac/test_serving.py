@@ -28,6 +28,7 @@ class Played:
     now: ServiceSeen = field(default_factory=ServiceSeen)
     did: list[str] = field(default_factory=list)
     holds: bool = True
+    logged: Path = Path("/nowhere")
 
     def refuses(self) -> str:
         return self.why
@@ -50,6 +51,9 @@ class Played:
 
     def awake(self, trainer: int) -> bool:
         return self.holds
+
+    def log(self) -> Path:
+        return self.logged
 
     def remove(self) -> None:
         self.did.append("remove")
@@ -101,10 +105,10 @@ def test_a_service_whose_daemon_is_killed_goes_on_with_its_trainers(tmp_path: Pa
     [
         (Played("a service is there"), "warn", "not tried: a service", "--only service"),
         (Played(holds=False), "warn", "no power assertion for 20", "pmset -a sleep 0"),
-        (Refused(), "fail", "Input/output error", "daemon.log"),
-        (Idle(), "fail", "no trainer makes a step", "daemon.log"),
-        (Gone(), "fail", "none answers after 0.5 s", "daemon.log"),
-        (Still(), "fail", "makes no step since", "daemon.log"),
+        (Refused(), "fail", "Input/output error", "the bundle, which has more"),
+        (Idle(), "fail", "no trainer makes a step", "what the daemon logged last"),
+        (Gone(), "fail", "none answers after 0.5 s", "what the daemon logged last"),
+        (Still(), "fail", "makes no step since", "what the daemon logged last"),
         (Died(), "fail", "trainers ended with their daemon: 20, then 21", "AbandonProcessGroup"),
         (Stays(), "fail", "it stays: a password is required", "sudo elasticctl service uninst"),
     ],
@@ -115,6 +119,29 @@ def test_one_that_does_not_is_told(
     found = service(tmp_path, stage, wait=SHORT_SECONDS)
     assert (found.verdict, value in found.value, cure in found.cure) == (verdict, True, True), found
     assert stage.did[-1:] == ([] if stage.why else ["remove"]), "it leaves a service behind"
+
+
+def test_what_its_daemon_logged_last_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("".join(f"line {number}\n" for number in range(99)))
+    found = service(tmp_path, Idle(logged=log), wait=SHORT_SECONDS)
+    assert found.value.endswith("its daemon logged last: line 97 / line 98")
+    assert "line 80\n" in capfd.readouterr().err, "the bundle gets more"
+    assert "logged" not in service(tmp_path, Played(logged=log)).value
+
+
+class Interrupted(Played):
+    def train(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_one_that_is_interrupted_leaves_no_service_behind(tmp_path: Path) -> None:
+    stage = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        service(tmp_path, stage)
+    assert stage.did == ["install", "remove"]
 
 
 def stage_of(tmp_path: Path, status: int, *, root: bool, did: list[Sequence[str]]) -> LaunchdStage:
@@ -135,7 +162,7 @@ def test_what_takes_root_is_run_by_sudo_and_a_service_that_is_there_is_left_alon
     stage = stage_of(tmp_path, 1, root=False, did=did)
     assert "sudo -v" in stage.refuses()
     stage = stage_of(tmp_path, 0, root=False, did=did)
-    assert stage.refuses() == ""
+    assert stage.refuses() == "" and stage.log() == tmp_path / "home/daemon.log"
     stage.install()
     stage.remove()
     assert [each[:2] == ["sudo", "-n"] for each in did] == [False, True], "nothing is installed yet"
