@@ -138,6 +138,8 @@ def decide(
     words = _of_newest_world(told)
     if not words:
         return NotYet(), history
+    if _has_ended(words, history):
+        return Finish(), history
     members = words[0].members
     failed_in = {word.failed_in for word in words if word.state == "failed"}
     if failed_in == {words[0].world} and _all_there(words, history):
@@ -145,8 +147,7 @@ def decide(
     history = replace(history, failing=0)
     ends_well = all(word.state in ("running", "done") for word in words)
     if ends_well and _all_there(words, history):
-        done = all(word.state == "done" for word in words)
-        return (Finish() if done else GoOn(words[0].world)), history
+        return GoOn(words[0].world), history
     history = _counted(words, history, limits)
     if why := _hopeless(words, history, limits):
         return GiveUp(words[0].world, why), history
@@ -168,6 +169,12 @@ def _of_newest_world(told: Iterable[ScriptWord]) -> list[ScriptWord]:
     ranks = sorted(found)
     complete = found and ranks == list(range(len(found[ranks[0]].members)))
     return [found[rank] for rank in ranks] if complete else []
+
+
+def _has_ended(words: Sequence[ScriptWord], history: ScriptHistory) -> bool:
+    """Every rank of the script that was begun last has exited with 0; others may be there now."""
+    own = [word for word in words if word.ring == history.ring]
+    return len(own) == len(history.members) and all(word.state == "done" for word in own)
 
 
 def _all_there(words: Sequence[ScriptWord], history: ScriptHistory) -> bool:

@@ -132,14 +132,16 @@ class _Company:
         return True
 
     def _enter(self) -> None:
-        """A script of other members is of no more use; in a new world one may begin."""
+        """A script of other members is of no more use, unless it has ended as it should; in a new
+        world one may begin."""
         world = self._run._world
         if world is self._world:
             if self._port is None and world.size > 1:
                 self._claim(world)
             return
         self._world, self._entered = world, time.monotonic()
-        if self._script is not None and self._told.members != world.members:
+        script = self._script
+        if script is not None and self._told.members != world.members and script.status() != 0:
             self._drop()
             self._told = replace(self._told, state="none", ring=None)
         if self._port is not None:

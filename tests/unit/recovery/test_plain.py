@@ -96,6 +96,17 @@ def test_it_has_ended_everywhere() -> None:
     assert decide(done, RUNS, LIMITS)[0] == Finish()
 
 
+def test_who_comes_when_it_has_ended_everywhere_does_not_begin_it_anew() -> None:
+    grown = words(SECOND, (*MEMBERS, "d"))
+    done = [replace(word, ring=FIRST, state="done") for word in grown[:3]]
+    for newcomer in (grown[3], replace(grown[3], ring=(0, "a", "w"), state="failed")):
+        assert decide([*done, newcomer], RUNS, LIMITS)[0] == Finish()
+    order, _ = decide([*done[:2], replace(done[2], state="running"), grown[3]], RUNS, LIMITS)
+    assert isinstance(order, Begin), "one of them had not ended"
+    shrunk = [replace(word, members=MEMBERS[:2], entered_seconds=9.0) for word in done[:2]]
+    assert isinstance(decide(shrunk, RUNS, LIMITS)[0], Begin), "nobody knows how the third ended"
+
+
 def test_what_fails_on_every_rank_alike_ends_the_job() -> None:
     told = [failed(word, "Traceback …\nValueError: no data") for word in running()]
     order, _ = decide(told, RUNS, LIMITS)
