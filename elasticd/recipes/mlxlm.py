@@ -24,7 +24,16 @@ from elasticd.recipes import dpo, hubdata, packing
 from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
 from elasticd.recipes.fusing import fused
 from elasticd.recipes.losses import LOSSES, LossLog
-from elasticd.recipes.models import base_of, check_model, flat, load, located, prepare, warm_up
+from elasticd.recipes.models import (
+    base_of,
+    check_gradient,
+    check_model,
+    flat,
+    load,
+    located,
+    prepare,
+    warm_up,
+)
 from elasticd.recipes.rows import (
     RowOrder,
     Rows,
@@ -123,6 +132,7 @@ class Training:
         check_model(config)
         self._model, tokenizer = load(config)
         prepare(self._model, config)
+        check_gradient(self._model, config, token_loss)
         self._base = base_of(self._model, config)
         warm_up(self._model)
         self._lesson = _lesson(self._model, tokenizer, config)

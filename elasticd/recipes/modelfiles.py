@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from elasticd.errors import UsageError
 from elasticd.settings.recipe import MODEL_CONFIG, without_config
 
 _TOKENIZER = "tokenizer.json"
+_QUANTIZATION = "hf_quant_config.json"
 _JSON = (MODEL_CONFIG, _TOKENIZER, "tokenizer_config.json", "special_tokens_map.json",
-         "added_tokens.json", "generation_config.json", "hf_quant_config.json")  # fmt: skip
+         "added_tokens.json", "generation_config.json", _QUANTIZATION)  # fmt: skip
 _VOCABULARIES = (
     "tokenizer.json", "tokenizer.model", "vocab.*", "*.tiktoken", "spiece.model", "tekken.json",
     "sentencepiece.bpe.model",
@@ -38,6 +39,38 @@ def config_of(folder: str) -> dict[str, Any]:
         raise _again(folder, f"{MODEL_CONFIG}: {reason}")
     said: dict[str, Any] = json.loads((path / MODEL_CONFIG).read_bytes())
     return said
+
+
+def quantization_of(folder: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What mlx-lm goes by where it leaves weights quantised, of a model whose config.json has
+    ``said`` that; None: they are not.
+
+    Raises:
+        UsageError: a file can't be read.
+    """
+    if isinstance(own := said.get("quantization"), dict):
+        return own
+    found = _foreign(Path(folder), said)
+    return found if isinstance(found, dict) and not _is_dequantised(found) else None
+
+
+def _foreign(folder: Path, said: Mapping[str, Any]) -> object:
+    """What others than mlx-lm write of that, in the first place that has it."""
+    for table in (said, said.get("text_config")):
+        if isinstance(table, Mapping) and "quantization_config" in table:
+            return table["quantization_config"]
+    path = folder / _QUANTIZATION
+    if not path.exists():
+        return None
+    if reason := _no_object(path):
+        raise _again(str(folder), f"{_QUANTIZATION}: {reason}")
+    return json.loads(path.read_bytes())
+
+
+def _is_dequantised(found: Mapping[str, Any]) -> bool:
+    """Of fp8 mlx-lm leaves one kind as it is, which MLX has."""
+    kept = found.get("scale_fmt") == "ue8m0" and found.get("weight_block_size") == [32, 32]
+    return found.get("quant_method") == "fp8" and not kept
 
 
 def unloadable(folder: str, error: Exception) -> UsageError | None:

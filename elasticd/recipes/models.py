@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import psutil
+from mlx.nn.utils import value_and_grad
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
-from elasticd.recipes.modelfiles import config_of, unloadable
-from elasticd.settings.recipe import HUB, MlxLm
+from elasticd.recipes.modelfiles import config_of, quantization_of, unloadable
+from elasticd.settings.recipe import HUB, MODEL_CONFIG, MlxLm
 from elasticd.settings.rules import meant, show
+from elasticd.train import Weighted
 from elasticd.train.states.base import Base
 from elasticd.train.steps import recompute
+from elasticd.train.steps.randomness import undisturbed
 from elasticd.train.steps.relief import room_bytes
 
 _NO_DORA_BITS = frozenset({3, 5, 6})
@@ -73,16 +77,26 @@ def _missing(error: ImportError) -> UsageError:
 
 
 def check_model(config: MlxLm) -> None:
-    """What can't be trained is refused before anything is loaded.
+    """What is known not to be trainable is refused before anything is loaded.
 
     Raises:
         UsageError: the model is not here, or MLX has no gradient for what is wanted.
     """
     folder = config.model
     said = config_of(folder)
-    quantization = said.get("quantization") or said.get("quantization_config")
-    if not isinstance(quantization, dict):
+    quantization = quantization_of(folder, said)
+    if said.get("quantize_activations"):
+        raise UsageError(
+            f"the model {folder} quantises its activations, and MLX can't train such layers: take"
+            f" quantize_activations out of a copy of its {MODEL_CONFIG}"
+        )
+    if quantization is None:
         return
+    if quantization.get("quant_method") == "bitnet":
+        raise UsageError(
+            f"the model {folder} is quantised as BitNet, and MLX has no gradient for its layers:"
+            " take a model that is not"
+        )
     tables = (quantization, *(v for v in quantization.values() if isinstance(v, dict)))
     bits = {bits for table in tables if isinstance(bits := table.get("bits"), int)}
     if config.fine_tune_type == "full":
@@ -95,6 +109,32 @@ def check_model(config: MlxLm) -> None:
             f"the model {folder} is quantised to {min(wrong)} bits, for which mlx-lm's DoRA does"
             ' not work; fine_tune_type = "lora" does'
         )
+
+
+def check_gradient(model: Any, config: MlxLm, loss: Callable[..., Weighted]) -> None:
+    """What MLX can't differentiate is refused, of a ``model`` that is ready to be trained. The
+    graph of a gradient shows it: nothing is computed, and no weight is read.
+
+    Raises:
+        UsageError: naming the model, and what was to be trained of it.
+    """
+    tokens, trained = mx.zeros((1, 33), mx.int32), mx.ones((1, 32), mx.bool_)
+    with undisturbed():
+        try:
+            value_and_grad(model, loss)(model, tokens, trained)
+        except (RuntimeError, ValueError) as error:
+            raise _untrainable(model, config, error) from None
+
+
+def _untrainable(model: Any, config: MlxLm, error: Exception) -> UsageError:
+    kind = config.fine_tune_type
+    quantised = any(hasattr(module, "bits") for module in model.modules())
+    cure = '. It is quantised: "lora" trains such models' if quantised and kind != "lora" else ""
+    wanted = f'fine_tune_type = "{kind}"'
+    if kind != "full" and (keys := config.lora_parameters.keys):
+        wanted += f" with lora_parameters.keys {', '.join(keys)}"
+    text = str(error).rstrip(".")
+    return UsageError(f"{wanted} can't train the model {config.model}: {text}{cure}")
 
 
 def prepare(model: Any, config: MlxLm) -> None:
@@ -121,7 +161,7 @@ def prepare(model: Any, config: MlxLm) -> None:
                 model, config.num_layers, wanted, use_dora=config.fine_tune_type == "dora"
             )
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise _untrainable(model, config, error) from None
     if config.resume_adapter_file is not None:
         _resume(model, config.resume_adapter_file)
     if not flat(model.trainable_parameters()):

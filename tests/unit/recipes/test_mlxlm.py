@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
 from elasticd.settings.optimizers import OPTIMIZERS
 from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
+from elasticd.train.steps.randomness import mlx_key
+from tests import tinylm
 
 
 @pytest.fixture
@@ -196,61 +200,129 @@ def test_what_can_not_be_trained_is_refused(
         models.prepare(model, replace(config, **change))
 
 
+NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
+MODELOPT = {"quant_method": "modelopt", "quantization": NVFP4}
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+MXFP8 = {"quant_method": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [32, 32]}
+
+
+def own(bits: int) -> dict[str, Any]:
+    return {"quantization": {"group_size": 64, "bits": bits}}
+
+
 @pytest.mark.parametrize(
-    ("kind", "bits", "refused"),
+    ("kind", "said", "refused"),
     [
-        ("full", 4, True),
-        ("dora", 6, True),
-        ("dora", 3, True),
-        ("dora", 4, False),
-        ("lora", 6, False),
+        ("full", own(4), "is quantised"),
+        ("dora", own(6), "quantised to 6 bits"),
+        ("dora", own(3), "quantised to 3 bits"),
+        ("dora", own(4), ""),
+        ("lora", own(6), ""),
+        ("full", {"quantization_config": {"quant_method": "mxfp4"}}, "is quantised"),
+        ("full", {"text_config": {"quantization_config": MODELOPT}}, "is quantised"),
+        ("full", {"hf_quant_config.json": MODELOPT}, "is quantised"),
+        ("lora", {"hf_quant_config.json": MODELOPT}, ""),
+        ("full", {"quantization_config": None, "hf_quant_config.json": MODELOPT}, ""),
+        ("lora", {"quantization_config": {"quant_method": "bitnet"}}, "BitNet.*a model that is"),
+        ("lora", own(8) | {"quantize_activations": True}, "take quantize_activations out"),
+        ("full", {"quantization_config": FP8}, ""),  # mlx-lm dequantises it
+        ("full", {"quantization_config": MXFP8}, "is quantised"),
     ],
 )
 def test_quantised_models_are_refused_before_they_are_loaded(
-    kind: str, bits: int, refused: bool, config: MlxLm, tmp_path: Path
+    kind: str, said: dict[str, Any], refused: str, config: MlxLm, tmp_path: Path
 ) -> None:
-    said = {"quantization": {"group_size": 64, "bits": bits}}
+    """Wherever mlx-lm looks for how they are quantised."""
+    said = dict(said)
+    if beside := said.pop("hf_quant_config.json", None):
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
     (tmp_path / "config.json").write_text(json.dumps(said))
     config = replace(config, model=str(tmp_path), fine_tune_type=kind)  # type: ignore[arg-type]
     if not refused:
         models.check_model(config)
         return
-    with pytest.raises(UsageError, match="is quantised"):
+    with pytest.raises(UsageError, match=refused):
         models.check_model(config)
 
 
+QUANTISED: dict[object, dict[str, Any]] = {
+    **{bits: {"group_size": 32, "bits": bits, "mode": "affine"} for bits in (2, 3, 4, 5, 6, 8)},
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+    "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+}
+EMBEDDING = LoraParameters(keys=("model.embed_tokens",))
+BATCH = collate(2048)([((np.arange(1, 20, dtype=np.int32), 0),)])
+
+
+@pytest.mark.parametrize("quantised", [None, *QUANTISED])
 @pytest.mark.parametrize(
-    ("kind", "bits"),
-    [("lora", 0), ("lora", 4), ("lora", 6), ("dora", 0), ("dora", 4), ("full", 0), ("full", 4),
-     ("dora", 6)],
-)  # fmt: skip
+    ("kind", "of"),
+    [("lora", None), ("dora", None), ("full", None), ("lora", EMBEDDING), ("dora", EMBEDDING)],
+)
 def test_what_is_refused_is_what_mlx_can_not_do(
-    kind: str, bits: int, model: Any, config: MlxLm, tmp_path: Path
+    kind: str, of: LoraParameters | None, quantised: Any, model: Any, config: MlxLm, tmp_path: Path
 ) -> None:
     """Each of these pairs is trained here unless it is refused there."""
     from mlx.nn.utils import value_and_grad
 
-    said = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
+    said = {"quantization": QUANTISED[quantised]} if quantised else {}
     (tmp_path / "config.json").write_text(json.dumps(said))
-    config = replace(config, model=str(tmp_path), fine_tune_type=kind)  # type: ignore[arg-type]
-    if bits:
-        nn.quantize(model, group_size=32, bits=bits)
-    batch = collate(2048)([((np.arange(1, 20, dtype=np.int32), 0),)])
+    config = replace(config, model=str(tmp_path), lora_parameters=of or config.lora_parameters)
+    config = replace(config, fine_tune_type=kind)  # type: ignore[arg-type]
+    if quantised:
+        nn.quantize(model, **QUANTISED[quantised])
+    models.prepare(model, config)
 
     def train() -> float:
-        models.prepare(model, config)
-        loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *batch)
+        loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *BATCH)
         optim.SGD(0.01).update(model, gradients)  # so that it is downhill, whatever the first bits
         mx.eval(model.parameters())
-        return float(loss.mean.item() - mlxlm.token_loss(model, *batch).mean.item())
+        return float(loss.mean.item() - mlxlm.token_loss(model, *BATCH).mean.item())
 
-    try:
-        models.check_model(config)
-    except UsageError:
+    refused = []
+    for check in (
+        lambda: models.check_model(config),
+        lambda: models.check_gradient(model, config, mlxlm.token_loss),
+    ):
+        try:
+            check()
+        except UsageError as error:
+            assert config.model in str(error) and kind in str(error).lower()
+            refused.append(check)
+    if refused:
+        assert len(refused) == 2 or of, "what isn't seen before it is loaded is rare"
         with pytest.raises((RuntimeError, ValueError)):
             train()
     else:
         assert train() > 0
+
+
+def test_no_weight_is_read_to_know_what_can_be_trained(config: MlxLm, tmp_path: Path) -> None:
+    """The file is cut off once it has been opened: a weight that is read fails."""
+    folder = tmp_path / "model"
+    shutil.copytree(config.model, folder)
+    config = replace(config, model=str(folder), lora_parameters=LoraParameters(dropout=0.5))
+    loaded = models.load(config)[0]
+    models.prepare(loaded, config)
+    os.truncate(folder / "model.safetensors", 100_000)
+    before = mlx_key()
+    models.check_gradient(loaded, config, mlxlm.token_loss)
+    assert mlx_key() == before, "nor are random numbers missing after it"
+    with pytest.raises(RuntimeError):
+        mx.eval(loaded.parameters())
+
+
+def test_a_job_ends_before_its_weights_are_read(config: MlxLm, tmp_path: Path) -> None:
+    folder = tinylm.write_model(tmp_path / "model", bits=4)
+    config = replace(config, model=str(folder), fine_tune_type="dora", lora_parameters=EMBEDDING)
+    with pytest.raises(UsageError) as caught:
+        mlxlm.Training(spec_of(config), config)
+    assert str(caught.value) == (
+        'fine_tune_type = "dora" with lora_parameters.keys model.embed_tokens can\'t train the'
+        f" model {folder}: [broadcast_shapes] Shapes (1,32,64) and (1,32,8) cannot be broadcast."
+        ' It is quantised: "lora" trains such models'
+    )
 
 
 def test_a_folder_that_is_not_here_is_named(config: MlxLm, tmp_path: Path) -> None:
