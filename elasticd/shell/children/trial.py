@@ -77,7 +77,7 @@ def _said(
 
     def read(seconds: float) -> bool:
         """Whether there was something within so long."""
-        found = _readable(still_open, seconds)
+        found = readable(still_open, seconds)
         for fd in found:
             if not (data := os.read(fd, _READ_BYTES)):
                 still_open.remove(fd)
@@ -98,8 +98,9 @@ def _said(
     return bytes(out), bytes(err)
 
 
-def _readable(fds: Sequence[int], seconds: float) -> Sequence[int]:
-    """Waits for so long at most."""
+def readable(fds: Sequence[int], seconds: float) -> Sequence[int]:
+    """Waits for so long at most. select() would take no descriptor from 1024 on, and a daemon may
+    have as many."""
     if not fds:  # all are closed: it is about to end
         time.sleep(min(seconds, _CLOSED_SECONDS))
         return ()

@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import of_text
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.environment import Variables
+from elasticd.shell.children.trial import readable
 from elasticd.shell.clock import monotonic_seconds
 
 MODULE = "elasticd.train.trial"
@@ -113,7 +113,7 @@ class TrialRunner:
             if why := self.stop():
                 raise OperationError(why)
             ended = process.poll() is not None  # what it has told is all there from now on
-            if not select.select([lines], [], [], 0.0 if ended else _LOOK_SECONDS)[0]:
+            if not readable([lines], 0.0 if ended else _LOOK_SECONDS):
                 if ended:
                     return
                 continue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,19 @@ def tried(folder: Path, does: str, patience: float = 3600.0, **more: Any) -> Tri
 def test_what_it_has_started_is_not_waited_for(tmp_path: Path) -> None:
     """A worker that reads data, say, and has all that is open in the process."""
     found = tried(tmp_path, "sleep 3000 &\necho the cause >&2\nexit 4")
+    assert found.failed == "it ended with status 4: the cause"
+
+
+@pytest.mark.timeout(60)
+def test_a_daemon_with_many_descriptors_runs_a_trial_too(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2048, hard)), hard))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while (fd := os.open(os.devnull, os.O_RDONLY)) < 1100:
+            held.callback(os.close, fd)
+        held.callback(os.close, fd)
+        found = tried(tmp_path, "echo the cause >&2\nexit 4")
     assert found.failed == "it ended with status 4: the cause"
 
 
