@@ -28,7 +28,10 @@ OUTPUT_BYTES = 2048
 RETRY_SECONDS = 300.0
 _LONGEST_PAUSE = 60.0
 _AT_ONCE = 1 << 16
-_PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_PASSED_ON = (
+    "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
+    "SSL_CERT_FILE", "SSL_CERT_DIR",
+)  # fmt: skip
 _PATH = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SCRIPT = (
     "on run said",

@@ -7,6 +7,7 @@ It prints no part of the URL. Exit status 75: it may work later.
 
 import http.client
 import json
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -15,6 +16,8 @@ SECONDS = 15.0
 AGAIN = 75
 """EX_TEMPFAIL of sysexits.h."""
 _MAY_PASS = (408, 425, 429)
+MACS_OWN = "/etc/ssl/cert.pem"
+"""Certificates that macOS itself comes with."""
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):
@@ -24,13 +27,24 @@ class _Straight(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def context(bundle: str = MACS_OWN, here: str = sys.platform) -> ssl.SSLContext:
+    """Who is trusted. python.org's Python for macOS trusts nobody until its "Install Certificates"
+    was clicked, and then the system's certificates count."""
+    found = ssl.create_default_context()
+    if here == "darwin" and not found.cert_store_stats()["x509_ca"]:
+        found.load_verify_locations(bundle)
+    return found
+
+
 def main() -> int:
     order = json.load(sys.stdin)
     data = json.dumps(order["body"]).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "elasticd"}
     request = urllib.request.Request(order["url"], data, headers)
     try:
-        with urllib.request.build_opener(_Straight).open(request, timeout=SECONDS) as answer:
+        secure = urllib.request.HTTPSHandler(context=context())
+        opener = urllib.request.build_opener(_Straight, secure)
+        with opener.open(request, timeout=SECONDS) as answer:
             print(f"HTTP {answer.status}")
         return 0
     except urllib.error.HTTPError as error:
