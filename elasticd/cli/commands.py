@@ -113,10 +113,10 @@ def forget(
 ) -> None:
     """Remove an ended job from the list, and all its files from all nodes.
 
-    Its checkpoints, output files, logs and working folders go, and can't be brought back. Fetch
-    what you want to keep first: 'elasticctl outputs', 'elasticctl checkpoints export'. Nodes that
-    are away remove theirs when they are back. At a terminal it asks first. A script is not asked,
-    nor who says --yes or --json.
+    Its checkpoints, output files, logs, events and working folders go, and can't be brought back.
+    Fetch what you want to keep first: 'elasticctl outputs', 'elasticctl checkpoints export',
+    'elasticctl report'. Nodes that are away remove theirs when they are back. At a terminal it asks
+    first. A script is not asked, nor who says --yes or --json.
 
     Of a job that no record names, as 'elasticctl disk' may say after a reset, this node removes
     what it has, if the id is given in full.

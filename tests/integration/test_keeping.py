@@ -86,7 +86,13 @@ def test_what_is_removed_spares_the_job_that_trains(
         assert cluster.command("forget", last) == f"{last} forgotten\n"
         cluster.wait_for(
             "nothing is left of it",
-            lambda: not any(kinds_of(cluster, last, node) for node in (HERE, "node-1")),
+            lambda: (
+                not any(
+                    kinds_of(cluster, last, node)
+                    or (cluster.home / node / "events" / f"{last}.events").exists()
+                    for node in (HERE, "node-1")
+                )
+            ),
         )
         assert last not in disk(cluster)
 

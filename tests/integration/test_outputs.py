@@ -161,9 +161,11 @@ def test_the_best_model_is_the_one_that_the_state_knows(cluster: Cluster, tmp_pa
 
 
 def left(cluster: Cluster, job: str, node: str) -> list[str]:
-    """The folders that a node still has of a job."""
+    """What a node still has of a job: which folders, and its events."""
     kinds = ("work", "clones", "output", "outputs", "logs", "checkpoints")
-    return [kind for kind in kinds if (cluster.home / node / kind / job).exists()]
+    home = cluster.home / node
+    found = [kind for kind in kinds if (home / kind / job).exists()]
+    return found + ["events"] * (home / "events" / f"{job}.events").exists()
 
 
 def test_a_forgotten_job_leaves_nothing_also_where_a_node_was_away(cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
-from elasticd.core.words.stable import Found
+from elasticd.core.words.stable import Found, Stable
 from elasticd.errors import DiskError
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly import identity
@@ -112,8 +112,7 @@ class Daemon:
         self._server = ChildServer(
             home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()
         )
-        disk = InOrder("events", self._broken)
-        events = EventLog(home / "events", f"{me}/{boot}", disk)
+        events = _history(home, f"{me}/{boot}", remembered, self._broken)
         membership = self._make_membership(credentials)
         self._talk = Talk(settings, peers, events, self._serve, self._post, membership)
         self._children = Children(home, hosts, self._server, self._record, self._post)
@@ -140,14 +139,13 @@ class Daemon:
         who = _who(settings, boot, len(addresses), self._talk.infos[me].chip)
         self._node = Node(who, Found(remembered, stored, leftovers))
         queries = self._make_queries(neighbours, events)
-        self._forgetting = Forgetting(self._children, self._states, self._keeper, self._remembered)
+        parts = self._children, self._states, self._keeper
+        self._forgetting = Forgetting(*parts, events, self._remembered)
         self._tidying = self._make_tidying(events)
         perform = Performers(
             self._talk,
             self._records,
-            self._children,
-            self._states,
-            self._keeper,
+            *parts,
             self._forgetting,
             queries,
             FirstShares(self._node, lambda node: self._desk.preflight.ask(node), self._post),
@@ -383,6 +381,15 @@ class Daemon:
         error = self._pulse.uncaught(context)
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             self._broken(error)
+
+
+def _history(
+    home: Path, origin: str, stable: Stable, failed: Callable[[OSError], object]
+) -> EventLog:
+    """What has happened, but for what is of jobs that were forgotten."""
+    events = EventLog(home / "events", origin, InOrder("events", failed))
+    events.forget(record.id for record in stable.records if record.forgotten)
+    return events
 
 
 def _who(settings: NodeConfig, boot: str, others: int, chip: str) -> Who:

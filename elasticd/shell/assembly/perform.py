@@ -97,12 +97,15 @@ class Performers:
                 counter = record.generation.counter
                 await self.keeper.enters(record.job, counter, record.members)
         await aside(partial(self._persist, records))
+        gone = [r for _, r in records if isinstance(r, JobRecord) and r.forgotten]
+        if gone:
+            self.forgetting.forget(gone)
         for _, record in records:
-            if isinstance(record, JobRecord) and record.forgotten:
-                self.forgetting.forget(record)
-            elif isinstance(record, JobRecord) and record.state == "running":
+            if not isinstance(record, JobRecord) or record.forgotten:
+                continue
+            if record.state == "running":
                 self.first.job_begins(record.id)
-            elif isinstance(record, JobRecord) and record.ended:
+            elif record.ended:
                 self.keeper.follow(record.id)  # a script may write behind its loop
                 self.keeper.whole.start(record.id)
 

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
 from elasticd.shell.storage.durable import write_whole
@@ -15,6 +17,8 @@ from elasticd.shell.storage.inorder import EventDisk
 from elasticd.shell.storage.rewriting import Rewriting
 
 SUFFIX = ".events"
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -38,6 +42,10 @@ class EventFiles:
         """All of it; it is short."""
         self.disk.do(partial(write_whole, self.path(name), data))
 
+    def remove(self, name: str) -> None:
+        """All of it, if there is anything."""
+        self.disk.do(partial(self._remove, self.path(name)))
+
     def rewrite(self, name: str, content: Callable[[], bytes]) -> None:
         """All that there is now, in a thread; what is appended meanwhile stays behind it."""
         self.disk.do(partial(self._rewriting.begin, self.path(name), content))
@@ -60,3 +68,10 @@ class EventFiles:
         finally:
             os.close(fd)
         self._rewriting.appended(path, data)
+
+    def _remove(self, path: Path) -> None:
+        self._rewriting.removed(path)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # at the next start it is tried again
+            log.warning("events of a forgotten job stay", path=str(path), reason=error.strerror)

@@ -26,6 +26,7 @@ import structlog
 from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.eventfiles import SUFFIX, EventFiles
+from elasticd.shell.storage.eventfloors import FLOOR, FLOORS_FILE, EventFloors, told
 from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.inorder import AtOnce, EventDisk
 from elasticd.shell.storage.journal import frame, salvage, scan
@@ -57,8 +58,6 @@ MAX_WAITING_EVENTS = 10_000
 """How far a follower may fall behind."""
 
 _CLUSTER_FILE = "_cluster"
-_FLOORS_FILE = "_floors"
-_FLOOR = "_floor"
 
 Event = dict[str, Any]
 
@@ -79,7 +78,9 @@ class EventLog:
         self._files = EventFiles(folder, disk or AtOnce())
         self._origin = origin
         self._progress = SeenNumbers()
-        self._floors: dict[str, int] = {}
+        self._floors = EventFloors(self._files, self._progress)
+        self._refused: set[str] = set()
+        """Jobs that were forgotten."""
         self._jobs: dict[str | None, dict[tuple[str, int], Event]] = {}
         self._notable: dict[str, list[Event]] = {}
         self._ended: dict[str, float] = {}
@@ -97,9 +98,10 @@ class EventLog:
             {job: known[job] for job in found if _is_as(known.get(job), found[job])}, index
         )
         for job in found:
-            if job not in self._shelves:
+            if job not in self._shelves and job != FLOORS_FILE:
                 self._read(folder / (job + SUFFIX))
                 self._put_away(job)
+        self._floors.read()
         if self._shelves != known or (known and not index.together):
             eventshelf.write(folder, self._shelves)
 
@@ -121,7 +123,8 @@ class EventLog:
         return event
 
     def add(self, event: Event) -> bool:
-        """Keep an event that another node may have sent; False if it was known.
+        """Keep an event that another node may have sent; False if it was known, or its job was
+        forgotten.
 
         Raises:
             ValueError, KeyError, TypeError: it is none.
@@ -129,14 +132,17 @@ class EventLog:
                 tells that otherwise.
         """
         origin, number = key_of(event)
-        if event.get("kind") == _FLOOR:
-            return self._take_floor(origin, number)
+        if event.get("kind") == FLOOR:
+            return self._floors.take(origin, number)
         if self._progress.seen(origin, number):
             return False
         name, data = _file_name(event), frame([event])
         if len(data) > MAX_EVENT_BYTES:
             raise ValueError(f"an event of {len(data)} bytes is longer than {MAX_EVENT_BYTES}")
         _check(event)
+        if event.get("job") in self._refused:
+            self._progress.note(origin, number)
+            return False
         self._unshelve(event.get("job"))
         self._files.append(name, data)
         self._keep(event)
@@ -183,13 +189,15 @@ class EventLog:
                     yield batch
                     batch = []
         # What we dropped it won't get; last, since a floor makes it refuse what is below.
-        batch += [
-            {"origin": origin, "number": number, "kind": _FLOOR}
-            for origin, number in sorted(self._floors.items())
-            if number > vector.get(origin, 0)
-        ]
+        if floors := self._floors.lacking(vector):
+            batch += told(floors, await self._origins())
         for start in range(0, len(batch), BATCH_EVENTS):
             yield batch[start : start + BATCH_EVENTS]
+
+    async def _origins(self) -> set[str]:
+        """Those of which there are events."""
+        live = {origin for kept in self._jobs.values() for origin, _ in kept}
+        return live | await asyncio.to_thread(self._shelved.origins) if self._shelves else live
 
     async def _segments(
         self, vector: Mapping[str, int], since: str
@@ -281,9 +289,7 @@ class EventLog:
     def _shelve(self, shelves: dict[str, ShelvedEvents], index: eventshelf.Index) -> None:
         self._shelves.update(shelves)
         self._ended = {job: shelf.ended for job, shelf in shelves.items()}
-        whole = len(shelves) == len(index.shelves)
-        together = index.together if whole else {}
-        for origin, held in (together or eventshelf.all_ranges(shelves)).items():
+        for origin, held in index.together_of(shelves).items():
             for first, last in held:
                 self._progress.note_range(origin, first, last)
 
@@ -294,9 +300,10 @@ class EventLog:
             self._files.read(job, _by_key, partial(self._unshelved, job))
 
     def _unshelved(self, job: str, events: Mapping[tuple[str, int], Event]) -> None:
+        if job not in self._unshelving:
+            return  # it was forgotten meanwhile
         self._unshelving.discard(job)
-        self._shelved.taken[job] = self._shelves[job]
-        del self._shelves[job]
+        self._shelved.take_out(job)
         for event in events.values():
             self._keep(event)
         self._drop_oldest(job)
@@ -318,34 +325,38 @@ class EventLog:
             return
         events = sorted(self._jobs[job].values(), key=order_of)
         dropped, kept = events[:-KEPT_EVENTS], events[-KEPT_EVENTS:]
-        for event in dropped:
-            origin = event["origin"]
-            self._floors[origin] = self._progress.upto(origin)
-        self._write_floors()
+        self._floors.dropped((e["origin"], self._progress.upto(e["origin"])) for e in dropped)
         self._jobs[job] = {key_of(event): event for event in kept}
         self._files.rewrite(_file_name(kept[0]), lambda: _frames(kept))
 
-    def _take_floor(self, origin: str, number: int) -> bool:
-        if number <= self._progress.upto(origin):
-            return False
-        self._progress.raise_floor(origin, number)
-        self._floors[origin] = self._progress.upto(origin)
-        self._write_floors()
-        return True
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Of these jobs nothing is kept any more, whoever tells of them until this daemon ends."""
+        several = list(jobs)
+        self._refused.update(several)
+        self.drop(several)
 
-    def _write_floors(self) -> None:
-        self._files.replace(_FLOORS_FILE, frame([self._floors]))
+    def drop(self, jobs: Iterable[str]) -> bool:
+        """Remove what there is of these jobs; whether there was anything."""
+        there = [job for job in jobs if job in self._jobs or job in self._shelves]
+        self._floors.dropped(last for job in there for last in self._remove(job).items())
+        return bool(there)
+
+    def _remove(self, job: str) -> dict[str, int]:
+        """Per origin the number of the last event that was removed."""
+        held = [eventshelf.ranges_of(self._jobs.pop(job, ()))]
+        if job in self._shelves:
+            held.append(self._shelved.take_out(job).ranges)
+        self._unshelving.discard(job)
+        self._notable.pop(job, None)
+        self._ended.pop(job, None)
+        self._files.remove(job)
+        return eventshelf.last_numbers(held)
 
     # --- disk -------------------------------------------------------------------------------------
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes()
         found = salvage(data)
-        if path.name == _FLOORS_FILE + SUFFIX:
-            for origin, number in (dict(found[-1]) if found else {}).items():
-                self._floors[origin] = number
-                self._progress.raise_floor(origin, number)
-            return
         events = [event for event in found if _is_sound(event)]
         for event in events:
             self._keep(event)

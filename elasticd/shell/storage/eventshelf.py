@@ -72,7 +72,7 @@ class Segments:
         taken: what was taken out of the shelves since.
     """
 
-    def __init__(self, shelves: Mapping[str, ShelvedEvents]) -> None:
+    def __init__(self, shelves: dict[str, ShelvedEvents]) -> None:
         """None is put into ``shelves`` once anybody asks."""
         self._shelves = shelves
         self.taken: dict[str, ShelvedEvents] = {}
@@ -81,22 +81,35 @@ class Segments:
         """Of which each origin has told."""
         self._last: tuple[str, list[Segment]] = ("", [])
 
+    def take_out(self, job: str) -> ShelvedEvents:
+        """From now on its events are in memory, or nowhere."""
+        # It is noted as taken before it is: somebody may look meanwhile.
+        self.taken[job] = self._shelves[job]
+        return self._shelves.pop(job)
+
+    def origins(self) -> frozenset[str]:
+        """All that the shelves have told of. Blocks."""
+        with self._lock:
+            return frozenset(self._known())
+
     def of(self, origin: str) -> list[Segment]:
         """In order, with those that were taken out. Blocks."""
         with self._lock:
-            if self._jobs is None:
-                self._jobs = {}
-                for job, shelf in {**self._shelves, **self.taken}.items():
-                    for each in shelf.ranges:
-                        self._jobs.setdefault(sys.intern(each), []).append(job)
             if self._last[0] != origin:
-                found = ((job, self._shelf(job)) for job in self._jobs.get(origin, ()))
+                found = ((job, self._shelf(job)) for job in self._known().get(origin, ()))
                 ranges = ((job, shelf.ranges.get(origin, ())) for job, shelf in found)
                 self._last = origin, sorted((a, b, job) for job, held in ranges for a, b in held)
             return self._last[1]
 
+    def _known(self) -> dict[str, list[str]]:
+        if self._jobs is None:
+            self._jobs = {}
+            for job, shelf in {**self._shelves, **self.taken}.items():
+                for each in shelf.ranges:
+                    self._jobs.setdefault(sys.intern(each), []).append(job)
+        return self._jobs
+
     def _shelf(self, job: str) -> ShelvedEvents:
-        # In the loop it is noted as taken before it is.
         return self._shelves.get(job) or self.taken[job]
 
 
@@ -108,6 +121,11 @@ class Index:
     """Per job."""
     together: Ranges = field(default_factory=dict)
     """What all of them have; empty: it doesn't say."""
+
+    def together_of(self, shelves: Mapping[str, ShelvedEvents]) -> Ranges:
+        """What these have, of those that it names."""
+        known = self.together if len(shelves) == len(self.shelves) else {}
+        return known or all_ranges(shelves)
 
 
 def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -130,6 +148,14 @@ def joined(ranges: Iterable[tuple[str, int, int]]) -> Ranges:
         else:
             known.append((first, last))
     return found
+
+
+def last_numbers(several: Iterable[Ranges]) -> dict[str, int]:
+    """The highest number of each origin."""
+    last: dict[str, int] = {}
+    for origin, held in (each for ranges in several for each in ranges.items()):
+        last[origin] = max(held[-1][1], last.get(origin, 0))
+    return last
 
 
 def all_ranges(shelves: Mapping[str, ShelvedEvents]) -> Ranges:

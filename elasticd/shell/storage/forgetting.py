@@ -12,6 +12,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, StateError
 from elasticd.removing import remove_tree
 from elasticd.shell.children.children import Children
+from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.states import States
 from elasticd.shell.tasks import Tasks
@@ -33,22 +34,25 @@ class Forgetting:
         children: Children,
         states: States,
         keeper: OutputKeeper,
+        events: EventLog,
         others: Callable[[], Iterable[JobRecord]],
     ) -> None:
         """``others``: the jobs that are not forgotten."""
         self._children, self._states = children, states
-        self._keeper, self._others = keeper, others
+        self._keeper, self._events, self._others = keeper, events, others
         self._tasks = Tasks("removing the files of a forgotten job")
 
     def close(self) -> None:
         self._tasks.stop()
 
     def go_on(self, records: Iterable[JobRecord]) -> None:
-        """Remove what is left of jobs that were forgotten before this daemon was started."""
+        """Remove what is left of jobs that were forgotten before this daemon was started, but for
+        their events: those went first of all, before others could tell of them."""
         self._begin([record for record in records if record.forgotten])
 
-    def forget(self, record: JobRecord) -> None:
-        self._begin([record])
+    def forget(self, records: Sequence[JobRecord]) -> None:
+        self._events.forget(record.id for record in records)
+        self._begin(records)
 
     def _begin(self, records: Sequence[JobRecord]) -> None:
         for record in records:
@@ -99,6 +103,7 @@ class Forgetting:
             raise OperationError(f"{job}: a process of it runs here still")
         async with self._keeper.forget(job):
             found, why = await asyncio.to_thread(self._remove, job)
+        found = self._events.drop([job]) or found
         if not found and not why:
             raise OperationError(f"no job {job}")
         await self._states.changed(job)

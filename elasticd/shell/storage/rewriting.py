@@ -32,8 +32,8 @@ class Rewriting:
     meanwhile loses nothing."""
 
     aside: Aside = at_once
-    _meanwhile: dict[Path, bytes] = field(default_factory=dict)
-    """What was appended to each since its writing began."""
+    _meanwhile: dict[Path, bytes | None] = field(default_factory=dict)
+    """What was appended to each since its writing began; None: it was removed."""
 
     def begin(self, path: Path, content: Callable[[], bytes]) -> None:
         """Replace what is in a file. One that is being written already stays as it will be."""
@@ -47,11 +47,19 @@ class Rewriting:
 
     def appended(self, path: Path, data: bytes) -> None:
         """That was added to the old file, and belongs into the new one."""
+        if (known := self._meanwhile.get(path)) is not None:
+            self._meanwhile[path] = known + data
+
+    def removed(self, path: Path) -> None:
+        """The old file is to go, and no new one takes its place."""
         if path in self._meanwhile:
-            self._meanwhile[path] += data
+            self._meanwhile[path] = None
 
     def _end(self, path: Path, partial: Path, error: OSError | None) -> None:
         meanwhile = self._meanwhile.pop(path)
+        if meanwhile is None:
+            partial.unlink(missing_ok=True)
+            return
         try:
             if error is not None:
                 raise error

@@ -250,10 +250,11 @@ async def in_forgetting(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     planted = Planted(lambda job: False)
     lock = SimpleNamespace(forget=lambda job: asyncio.Lock())
     states = SimpleNamespace(archives=SimpleNamespace(remove=gone))
-    parts: Any = (SimpleNamespace(runs=planted), states, lock, lambda: [])
+    events = SimpleNamespace(forget=list)
+    parts: Any = (SimpleNamespace(runs=planted), states, lock, events, lambda: [])
     forgetting = Forgetting(*parts)
     forgetting._remove = lambda job: (False, [])  # type: ignore[method-assign]
-    forgetting.forget(JobRecord(JobId("job-1"), 1, {}, "", "failed"))
+    forgetting.forget([JobRecord(JobId("job-1"), 1, {}, "", "failed")])
     yield planted
     await forgetting._tasks.ended()
 

@@ -18,6 +18,7 @@ from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.storage import forgetting
 from elasticd.shell.storage.archives import Archives
+from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.pins import Pins
@@ -64,12 +65,23 @@ class Home:
             changed=changed,
         )
         keeper = OutputKeeper(cast(OutputKeeper, None), print, bool, 1)  # type: ignore[arg-type]
+        self.events = EventLog(home / "events", "me/1")
+        for number, each in enumerate((GONE, OTHER)):
+            self.events.write({"time": float(number), "job": each, "kind": "job_finished"})
         self.forgetting = Forgetting(
-            cast(Children, children), cast(States, self.states), keeper, lambda: self.others
+            cast(Children, children),
+            cast(States, self.states),
+            keeper,
+            self.events,
+            lambda: self.others,
         )
 
     def left(self, job: JobId) -> list[str]:
         return [kind for kind in KINDS if (self.home / kind / job).exists()]
+
+    def told(self) -> list[str]:
+        """The jobs of which there are events."""
+        return sorted(path.stem for path in (self.home / "events").glob("*-*.events"))
 
     def archives(self) -> list[str]:
         return sorted(path.stem for path in (self.home / "archives").iterdir())
@@ -88,9 +100,10 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_all_of_the_job_goes_and_nothing_of_another(home: Home) -> None:
-    home.do(lambda: home.forgetting.forget(record(GONE)))
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.left(GONE) == [] and home.left(OTHER) == list(KINDS)
     assert home.archives() == ["others"] and home.changed == [GONE]
+    assert home.told() == [OTHER]
 
 
 def test_what_no_record_names_is_removed_when_it_is_asked_for(home: Home) -> None:
@@ -98,6 +111,7 @@ def test_what_no_record_names_is_removed_when_it_is_asked_for(home: Home) -> Non
     asyncio.run(home.forgetting.remove_stray(GONE))
     assert home.left(GONE) == [] and home.left(OTHER) == list(KINDS)
     assert home.archives() == ["others"] and home.changed == [GONE]
+    assert home.told() == [OTHER]
     for job in (GONE, JobId("../work"), JobId("..")):
         with pytest.raises(OperationError, match="no job"):
             asyncio.run(home.forgetting.remove_stray(job))
@@ -108,14 +122,14 @@ def test_what_no_record_names_is_removed_when_it_is_asked_for(home: Home) -> Non
 
 
 def test_an_archive_that_another_job_was_sent_too_stays(home: Home) -> None:
-    home.do(lambda: home.forgetting.forget(record(GONE, "others")))
+    home.do(lambda: home.forgetting.forget([record(GONE, "others")]))
     assert home.left(GONE) == [] and home.archives() == ["others", "own"]
 
 
 def test_its_processes_end_first(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.0)
     home.looks = [True, True, False]
-    home.do(lambda: home.forgetting.forget(record(GONE)))
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.looks == [] and home.left(GONE) == []
 
 
@@ -143,7 +157,7 @@ def test_what_could_not_be_removed_is_tried_again(
         whole(path)
 
     monkeypatch.setattr(forgetting, "remove_tree", rmtree)
-    home.do(lambda: home.forgetting.forget(record(GONE)))
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.left(GONE) == [] and home.archives() == ["others"]
 
 
@@ -155,7 +169,7 @@ def test_an_archive_goes_once_no_job_is_about_to_be_known_that_needs_it(
 
     async def run() -> None:
         with home.states.archives.held("own"):
-            home.forgetting.forget(record(GONE))
+            home.forgetting.forget([record(GONE)])
             while not home.changed:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             assert home.archives() == ["others", "own"]
@@ -172,7 +186,7 @@ def test_a_link_in_the_place_of_a_folder_is_all_that_goes(home: Home, tmp_path: 
     (home.home / "output" / GONE / "file").unlink()
     (home.home / "output" / GONE).rmdir()
     (home.home / "output" / GONE).symlink_to(elsewhere)
-    home.do(lambda: home.forgetting.forget(record(GONE)))
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.left(GONE) == [] and (elsewhere / "file").exists()
 
 
@@ -181,5 +195,5 @@ def test_folders_in_each_other_without_end_go(home: Home) -> None:
     for _ in range(1100):
         below = below / "d"
         below.mkdir()
-    home.do(lambda: home.forgetting.forget(record(GONE)))
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.left(GONE) == [] and home.archives() == ["others"]

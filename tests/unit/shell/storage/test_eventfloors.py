@@ -1,0 +1,134 @@
+"""What goes of a history when jobs are forgotten, and what other nodes have no need to send."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from elasticd.shell.storage import eventlog as module
+from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.inorder import InOrder
+from elasticd.types import JobId
+from tests.unit.shell.hungdisk import HungDisk
+from tests.unit.shell.storage.test_eventlog import JOB, batches, bring, event, numbers
+
+GONE = JobId("gone-2-k3f9")
+
+
+def test_of_a_forgotten_job_no_event_stays_and_none_comes_back(tmp_path: Path) -> None:
+    a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
+    for number in range(10):
+        a.write(event(number, JOB if number % 2 else GONE, kind="fault_detected"))
+    bring(a, b)
+    a.forget([GONE])
+    assert numbers(a, GONE) == [] and numbers(a) == [1, 3, 5, 7, 9]
+    assert a.notable(GONE) == [] and a.ended(GONE) is None
+    assert not a._files.path(GONE).exists()
+    assert batches(b, a.vector()) == [], "nothing is missing"
+    late = b.write(event(10, GONE))
+    assert not a.add(late) and a.vector()["b/1"] == 1
+    assert a.write(event(11, GONE))["number"] == 11 and numbers(a, GONE) == []
+
+    again = EventLog(tmp_path / "a", "a/2")
+    again.forget([GONE])
+    assert again.vector() == {"a/1": 10}, "the last one was never kept"
+    bring(b, again)
+    assert numbers(again, GONE) == [] and numbers(again) == [1, 3, 5, 7, 9]
+    assert again.vector() == {"a/1": 10, "b/1": 1} and batches(b, again.vector()) == []
+
+
+def test_who_joins_asks_once_for_what_is_between_forgotten_events(tmp_path: Path) -> None:
+    a, c = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "c", "c/1")
+    for number in range(1, 6):
+        a.write(event(number, GONE if number == 3 else JOB))
+    a.forget([GONE])
+    bring(a, c)
+    assert numbers(c) == [1, 2, 4, 5] and c.vector() == {"a/1": 5}
+    assert batches(a, c.vector()) == batches(c, a.vector()) == []
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_events_on_the_shelf_go_too(tmp_path: Path, ended: bool) -> None:
+    log = EventLog(tmp_path, "a/1")
+    for job in (GONE, JOB):
+        log.write(event(1, job))
+        log.write(event(2, job, kind="job_finished"))
+    log = EventLog(tmp_path, "a/2")  # those of both lie on the disk only
+    assert batches(log, {})
+    if ended:
+        log.write(event(3, GONE))  # those of one are in memory again
+    log.forget([GONE])
+    told = [each["job"] for batch in batches(log, {}) for each in batch if "job" in each]
+    assert told == [JOB, JOB] and numbers(log, GONE) == []
+    again = EventLog(tmp_path, "a/3")
+    assert again.vector() == {"a/1": 4} and list(again._shelves) == [JOB]
+
+
+def test_origins_of_which_no_event_is_left_are_asked_about_no_more(tmp_path: Path) -> None:
+    """There is one for each start of a daemon, for ever: all would be in each question."""
+    for number in range(50):
+        log = EventLog(tmp_path / "a", f"a/{number}")
+        log.write(event(number, GONE))
+    log.write(event(50, JOB))
+    b = EventLog(tmp_path / "b", "b/0")
+    bring(log, b)
+    for each in (log, b):
+        each.forget([GONE])
+        assert len(each.vector()) == 50
+    log = EventLog(tmp_path / "a", "a/50")
+    assert log.vector() == {"a/49": 2}
+    assert batches(b, log.vector()) == [], "the other one's floors are about nothing"
+    assert (tmp_path / "a" / "_floors.events").stat().st_size < 30
+    assert EventLog(tmp_path / "b", "b/1").vector() == log.vector()
+
+
+def test_what_is_read_when_its_job_is_forgotten_is_not_kept(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, GONE, kind="job_failed"))
+
+    async def main() -> None:
+        order = InOrder("events", raise_it)
+        log = EventLog(tmp_path, "a/2", order)
+        log.write(event(2, GONE))  # has the rest read, beside the loop
+        log.forget([GONE])
+        await order.flushed(10)
+        await asyncio.sleep(0)
+        assert numbers(log, GONE) == [] and files_left(tmp_path) == []
+
+    asyncio.run(main())
+
+
+def test_what_is_written_anew_when_its_job_is_forgotten_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+
+    async def main() -> None:
+        disk, order = HungDisk(), InOrder("events", raise_it)
+        monkeypatch.setattr(module, "_frames", disk.slow(module._frames))
+        log = EventLog(tmp_path, "a/1", order)
+        for number in range(12):
+            log.write(event(number, GONE))
+        log.forget([GONE])
+        await order.flushed(10)
+        disk.go.set()
+        for thread in threading.enumerate():
+            if thread.name == "events aside":
+                await asyncio.to_thread(thread.join)
+        await order.flushed(10)
+        assert files_left(tmp_path) == []
+
+    asyncio.run(main())
+
+
+def files_left(folder: Path) -> list[str]:
+    """The jobs that have a file there."""
+    return [path.stem for path in folder.glob("*-*.events")]
+
+
+def raise_it(error: OSError) -> NoReturn:
+    raise error
