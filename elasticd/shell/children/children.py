@@ -43,7 +43,8 @@ from elasticd.shell.children.exports import Exports
 from elasticd.shell.children.files import ChildFiles, is_shown, show_log
 from elasticd.shell.children.logtimes import LogTimes
 from elasticd.shell.children.running import RunningChild, running
-from elasticd.shell.children.server import Child, ChildServer, Launch
+from elasticd.shell.children.server import Child, ChildServer, Launch, new_nonce
+from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.tasks import Tasks
 from elasticd.supervision import machine
@@ -84,6 +85,7 @@ class Children:
         self._log_times = LogTimes()
         self._tending = asyncio.Lock()
         self.hosts, self.awake = tuple(hosts), Awake()
+        self._temporary = TemporaryFolders(self.files)
         self._server = server
         self._job_record = job_record
         self._post = post
@@ -103,7 +105,8 @@ class Children:
 
     def adopt(self, children: Sequence[Child]) -> tuple[e.Leftover, ...]:
         """Take in children that an earlier daemon has started; returns what the control plane must
-        know of them."""
+        know of them. What the temporary files of others are goes."""
+        self._tasks.start(self._temporary.sweep(child.nonce for child in children))
         leftovers = []
         for number, child in enumerate(children, 1):
             job = JobId(child.entry.job) if child.entry.job else None
@@ -138,13 +141,15 @@ class Children:
     def _spawn(
         self,
         number: e.ChildId,
-        launch: Callable[[], Launch],
+        launch: Callable[[str], Launch],
         job: JobId | None,
         start_seconds: float,
     ) -> None:
+        nonce = new_nonce()
         try:
-            child = self._server.spawn(launch())
+            child = self._server.spawn(launch(nonce))
         except OperationError as error:
+            self._tasks.start(self._temporary.remove(nonce))
             log.error("child does not start", reason=str(error))
             self._post(e.ChildExited(number, 127, str(error)))
             return
@@ -345,6 +350,7 @@ class Children:
         del self._running[one.id], self._ids[child.nonce]
         self._ended.append(one)
         one.close()
+        self._tasks.start(self._temporary.remove(child.nonce))
         late = one.unit.late_seconds
         one.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._paths.close(one.id)

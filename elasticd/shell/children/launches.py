@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from elasticd.core.jobs.status import with_recipe
@@ -19,19 +16,15 @@ from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
 from elasticd.shell.children.ownvariables import own_variables
 from elasticd.shell.children.server import Launch
+from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.types import CACHE_VARIABLE
-
-_SOCKET_BYTES = len("/pymp-XXXXXXXX/listener-XXXXXXXX")
-"""What ``multiprocessing`` adds for its sockets."""
-_MOST_BYTES = {"darwin": 103}
-_USUAL_MOST_BYTES = 107
-"""Of a socket's path, on Linux."""
 
 
 def trainer(
     effect: e.StartTrainer,
     record: JobRecord,
     files: ChildFiles,
+    nonce: str,
     daemons: environment.Variables = os.environ,
 ) -> Launch:
     """``daemons``: the daemon's own variables.
@@ -56,22 +49,27 @@ def trainer(
         [(not spec.plain and spec.job.python) or sys.executable, "-m", "elasticd.train"],
         folder,
         files.trainer_log(effect.job, effect.spare),
-        variables(spec.job, record.passed, files, daemons),
+        variables(spec.job, record.passed, files, daemons, TemporaryFolders(files).of_child(nonce)),
         settings,
         effect.job,
         effect.spare,
+        nonce,
     )
 
 
 def variables(
-    job: JobSettings, passed: Sequence[str], files: ChildFiles, daemons: environment.Variables
+    job: JobSettings,
+    passed: Sequence[str],
+    files: ChildFiles,
+    daemons: environment.Variables,
+    temporary: str,
 ) -> dict[str, str]:
-    """Those of what runs a job's script. Raises as :func:`trainer`."""
+    """Those of what runs a job's script; ``temporary``: its TMPDIR. Raises as :func:`trainer`."""
     named = own_variables(files.home) if passed else {}
     known = {**daemons, **{name: named[name] for name in passed if name in named}}
     return {
         CACHE_VARIABLE: str(files.cache_folder().absolute()),
-        **environment.of_trainer(known, _temporary(files), job, passed),
+        **environment.of_trainer(known, temporary, job, passed),
     }
 
 
@@ -83,41 +81,8 @@ def _told(record: JobRecord) -> dict[str, Any]:
         raise OperationError(f"the job's recipe can't be read: {error}") from None
 
 
-def reducer(files: ChildFiles, daemons: environment.Variables = os.environ) -> Launch:
+def reducer(files: ChildFiles, nonce: str, daemons: environment.Variables = os.environ) -> Launch:
     """Raises OperationError: the daemon has no cache."""
     command = [sys.executable, "-m", "elasticd.reducer"]
-    own = environment.of_child(daemons, _temporary(files))
-    return Launch("reducer", command, files.home, files.reducer_log(), own)
-
-
-def _temporary(files: ChildFiles) -> str:
-    return temporary_folder(files.cache_folder(), sys.platform)
-
-
-def temporary_folder(
-    cache: Path, platform: str, short: Path = Path("/tmp"), own: str = os.environ.get("TMPDIR", "")
-) -> str:
-    """TMPDIR of a child; empty: it has none.
-
-    On Linux it is the node's ``cache``, for MLX's compiled kernels. macOS makes one for each user.
-    Python puts sockets into it: where its path is too long for that, it goes by a short link.
-    """
-    if platform == "darwin" and not own:
-        return ""
-    folder = Path(own) if platform == "darwin" else cache
-    path = os.fsencode(folder.absolute())
-    if len(path) + _SOCKET_BYTES <= _MOST_BYTES.get(platform, _USUAL_MOST_BYTES):
-        return str(folder)
-    name = f"elasticd-{os.getuid()}-{hashlib.sha256(path).hexdigest()[:12]}"
-    return str(_link(short / name, folder.absolute()) or folder)
-
-
-def _link(link: Path, to: Path) -> Path | None:
-    """A link of our own that leads there; None: it can't be made, or another user has one."""
-    try:
-        with contextlib.suppress(FileExistsError):
-            link.symlink_to(to)
-        ours = link.lstat().st_uid == os.getuid() and link.readlink() == to
-    except OSError:
-        return None
-    return link if ours else None
+    own = environment.of_child(daemons, TemporaryFolders(files).of_child(nonce))
+    return Launch("reducer", command, files.home, files.reducer_log(), own, nonce=nonce)

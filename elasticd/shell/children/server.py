@@ -61,6 +61,10 @@ child says hello at once."""
 log = structlog.get_logger(__name__)
 
 
+def new_nonce() -> str:
+    return secrets.token_hex(16)
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What to start.
@@ -72,6 +76,7 @@ class Launch:
         environment: the whole environment, without ``ELASTICD_CHILD``.
         settings: keys of ``ELASTICD_CHILD`` beside socket, nonce, role and grace_seconds.
         job, spare: of a trainer.
+        nonce: by which it shows that it is this process.
     """
 
     role: Role
@@ -82,6 +87,7 @@ class Launch:
     settings: Mapping[str, Any] = field(default_factory=dict)
     job: str = ""
     spare: bool = False
+    nonce: str = field(default_factory=new_nonce)
 
 
 class Child:
@@ -252,7 +258,7 @@ class ChildServer:
             OperationError: it can't be started: no such program or folder, too many processes, a
                 full disk.
         """
-        nonce = secrets.token_hex(16)
+        nonce = launch.nonce
         environment = {
             **launch.environment,
             "ELASTICD_CHILD": json.dumps(

@@ -25,10 +25,11 @@ from elasticd.counting import gibibytes
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
 from elasticd.preflight.firststeps import StepSeen, of_runs
 from elasticd.preflight.needs import ScriptOffer
-from elasticd.settings.job import JobSpec
+from elasticd.settings.job import JobSettings, JobSpec
+from elasticd.shell.children import launches
 from elasticd.shell.children.environment import Variables
 from elasticd.shell.children.files import ChildFiles
-from elasticd.shell.children.launches import variables
+from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.shell.control.answers import file_with, told_by, trained
 from elasticd.shell.control.givingway import tried_aside
 from elasticd.shell.control.server import Stream
@@ -135,7 +136,7 @@ class StepDesk:
         spec = JobSpec.from_dict(wanted.spec)
         async with self.packed(wanted.digest) as data:
             with self.scratch.folder() as folder:
-                own = variables(spec.job, spec.job.pass_env, self.files, self.daemons)
+                own = self.variables(spec.job, folder)
                 runs = []
                 for number in range(RUNS):
                     place = folder / str(number)
@@ -143,6 +144,12 @@ class StepDesk:
                     await asyncio.to_thread(archive.unpack, data, place / "job")
                     runs.append(await self._run(spec, place, own, wanted.busy))
         return of_runs(runs)
+
+    def variables(self, job: JobSettings, folder: Path) -> dict[str, str]:
+        """Of a process that runs a job's script, with temporary files in ``folder``. Raises as
+        :func:`launches.trainer`."""
+        temporary = TemporaryFolders(self.files).made(folder / "tmp")
+        return launches.variables(job, job.pass_env, self.files, self.daemons, temporary)
 
     @contextlib.asynccontextmanager
     async def packed(self, digest: str) -> AsyncIterator[bytes]:

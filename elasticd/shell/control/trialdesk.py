@@ -23,7 +23,6 @@ from elasticd.preflight.seen import NodeSeen
 from elasticd.preflight.speeds import machines
 from elasticd.preflight.trials import TABLE, Trial, TrialAsked, TrialSeen
 from elasticd.settings.job import JobSpec
-from elasticd.shell.children.launches import variables
 from elasticd.shell.children.trialrunning import TrialRunner
 from elasticd.shell.control.answers import file_with, told_by, trained
 from elasticd.shell.control.givingway import given_way
@@ -105,9 +104,9 @@ class TrialDesk:
         steps, asked = self.steps, _asked(wanted)
         spec = JobSpec.from_dict({k: v for k, v in wanted.spec.items() if k != TABLE})
         spec = replace(spec, track=None)
-        own = variables(spec.job, spec.job.pass_env, steps.files, steps.daemons)
         async with steps.packed(wanted.digest) as data:
             with steps.scratch.folder() as folder:
+                own = steps.variables(spec.job, folder)
 
                 def run(stop: threading.Event) -> Trial:
                     runner = TrialRunner(

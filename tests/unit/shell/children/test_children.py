@@ -20,6 +20,7 @@ from elasticd.shell.children.awake import Awake
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.server import Child, ChildServer
+from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.supervision.process import OwnProcess
 from elasticd.supervision.roster import ChildEntry
 from elasticd.types import JobId, NodeId, Role
@@ -143,6 +144,39 @@ def test_a_reducer_without_a_cache_does_not_start(tmp_path: Path, run: Run) -> N
 def test_the_cache_of_a_home_is_made_once_and_found_again(tmp_path: Path) -> None:
     files = ChildFiles(tmp_path)
     assert files.cache_folder() == files.cache_folder() == tmp_path / "cache"
+
+
+def test_temporary_files_go_with_the_child_whichever_daemon_has_started_it(
+    tmp_path: Path, run: Run
+) -> None:
+    folders = TemporaryFolders(ChildFiles(tmp_path), "linux", "", tmp_path / "absent")
+
+    def left() -> set[str]:
+        return {each.name for each in (tmp_path / "cache" / "tmp").iterdir()}
+
+    async def main() -> None:
+        names = {
+            nonce: Path(folders.of_child(nonce)).name
+            for nonce in ("nonce of trainer", "nonce of reducer", "of one that is dead")
+        }
+        node = Node(tmp_path)  # which takes over two of them
+        await node.children._tasks.ended()
+        assert left() == {names["nonce of trainer"], names["nonce of reducer"]}
+        node.children.on_exit(node.made["trainer"], -signal.SIGKILL)
+        await node.children._tasks.ended()
+        assert left() == {names["nonce of reducer"]}
+
+        node.children._temporary = folders
+        (tmp_path / "logs" / "reducer.log").unlink()
+        (tmp_path / "logs" / "reducer.log").mkdir()
+        node.children.start_reducer(e.StartReducer(7))
+        exited = node.posted[-1]
+        assert isinstance(exited, e.ChildExited) and exited.status == 127
+        await node.children._tasks.ended()
+        assert left() == {names["nonce of reducer"]}, "one that does not start has none either"
+        node.close()
+
+    run(main())
 
 
 WORLD = world_of(NodeId("a"), NodeId("b"))

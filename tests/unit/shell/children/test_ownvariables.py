@@ -33,7 +33,7 @@ def launched(home: Path, passed: tuple[str, ...]) -> dict[str, str]:
     record = JobRecord(JobId("a-1-abcd"), 1, SPEC.to_dict(), "", "running", passed=passed)
     effect = cast(e.StartTrainer, SimpleNamespace(job=record.id, spare=False))
     own: Any = {"A": "of the daemon", "PATH": "/bin"}
-    return dict(launches.trainer(effect, record, ChildFiles(home), own).environment)
+    return dict(launches.trainer(effect, record, ChildFiles(home), "nonce", own).environment)
 
 
 def test_lines_are_taken_as_they_are(tmp_path: Path) -> None:

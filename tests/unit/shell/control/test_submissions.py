@@ -257,9 +257,12 @@ def test_a_recipe_is_beside_the_settings_that_builds_of_before_read(
     assert "recipe" not in record.spec and JobSpec.from_dict(record.spec).train.steps == 9
     start = cast(e.StartTrainer, SimpleNamespace(job=record.id, spare=False))
     files = ChildFiles(tmp_path / "home")
-    assert JobSpec.from_dict(launches.trainer(start, record, files, {}).settings["spec"]) == spec
+    assert (
+        JobSpec.from_dict(launches.trainer(start, record, files, "nonce", {}).settings["spec"])
+        == spec
+    )
     with pytest.raises(OperationError, match="recipe"):
-        launches.trainer(start, replace(record, recipe="{"), files, {})
+        launches.trainer(start, replace(record, recipe="{"), files, "nonce", {})
 
 
 def test_no_number_is_taken_after_which_there_is_none_for_others(tmp_path: Path, run: Run) -> None:
