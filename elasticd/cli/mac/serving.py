@@ -19,6 +19,7 @@ import psutil
 
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.mac.system import Tool, listed, tool
+from elasticd.cli.screen import warn
 from elasticd.client.client import Client
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError, OperationError
@@ -117,7 +118,7 @@ def _seen(stage: ServiceStage, wait: float) -> ProbeFinding:
         found = failed(str(error), _LOG)
     finally:
         logged = _end_of(stage.log())
-        print("\n".join(logged), file=sys.stderr, flush=True)
+        warn("\n".join(logged))
     if found.verdict != "fail":
         return found
     last = " / ".join(logged[-_LINES:]) or "nothing"
@@ -136,7 +137,7 @@ def _removed(stage: ServiceStage) -> str:
     try:
         stage.remove()
     except OperationError as error:
-        print(f"the service stays: {error}", file=sys.stderr, flush=True)
+        warn(f"the service stays: {error}")
         return str(error)
     return ""
 
