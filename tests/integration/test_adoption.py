@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.integration.cluster import Cluster
@@ -87,7 +88,13 @@ def test_a_restarted_daemon_sweeps_nothing_that_its_trainer_is_writing(
 
         (shard,) = cluster.wait_for("a shard that has no name yet", writing)
         written = shard.stat().st_ino
+        (pids,) = ranks(before).values()
+        temporary = [Path(psutil.Process(pid).environ().get("TMPDIR", "/tmp")) for pid in pids]
+        dead = cluster.home / "node-0" / "cache" / "tmp" / "of-one-that-is-dead"
+        dead.mkdir(parents=True)
         cluster.restart_daemon("node-0")
+        cluster.wait_for("what a dead child had is gone", lambda: not dead.exists())
+        assert all(folder.is_dir() for folder in temporary), cluster.report("swept", job)
         assert shard.exists() and shard.stat().st_ino == written, cluster.report("swept", job)
         hold.unlink()
         step = int(shard.parent.name.partition("-")[0])
