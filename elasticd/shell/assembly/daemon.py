@@ -44,6 +44,7 @@ from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.control.webdoor import WebDoor
 from elasticd.shell.controlplane import ControlPlane
+from elasticd.shell.inorder import InOrder
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.neighbours import Neighbours
@@ -58,7 +59,6 @@ from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.forgetting import Forgetting
-from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs, last_world
 from elasticd.shell.storage.records import StableRecords
@@ -105,7 +105,7 @@ class Daemon:
             admit, renew = membership.admission.admit, membership.desk.renew
             return Peers(mine, settings.listen, addresses, call, credentials, admit, renew)
 
-        self._records = StableRecords(home)
+        self._records = StableRecords(home, InOrder("marks"))
         remembered = self._records.recover()
         ended = Endings(home, self._child_is_over, self._broken).add
         grace = settings.grace_seconds

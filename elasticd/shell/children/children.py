@@ -32,18 +32,19 @@ from elasticd.core.words.trainers import (
     TrainerNotExported,
     TrainerWaiting,
 )
-from elasticd.errors import OperationError, ProtocolError
+from elasticd.errors import ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children import given, launches
 from elasticd.shell.children.awake import Awake
+from elasticd.shell.children.births import Births
 from elasticd.shell.children.datapaths import DataPaths
 from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
 from elasticd.shell.children.files import ChildFiles, is_shown, show_log
 from elasticd.shell.children.logtimes import LogTimes
 from elasticd.shell.children.running import RunningChild, running
-from elasticd.shell.children.server import Child, ChildServer, Launch, new_nonce
+from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.tasks import Tasks
@@ -96,6 +97,7 @@ class Children:
         self._paths = DataPaths()
         self._exports = Exports()
         self._tasks = Tasks("what was to be done with a process of this node")
+        self._births = Births(server, post, self._enlist, self.kill, self._not_born)
         self.engines = Engines(self._running, post, self._tasks.start)
         self.watch = ChildWatch(
             lambda: server.children,
@@ -116,8 +118,8 @@ class Children:
         return tuple(leftovers)
 
     def runs(self, job: JobId) -> bool:
-        """Whether a process of that job is here."""
-        return any(one.job == job for one in self._running.values())
+        """Whether a process of that job is here, or will be at once."""
+        return self._births.of(job) or any(one.job == job for one in self._running.values())
 
     def close(self) -> None:
         self.watch.close()
@@ -132,37 +134,23 @@ class Children:
         record = self._job_record(effect.job)
         seconds = JobSpec.from_dict(record.spec).recovery.user_code_seconds
         launch = partial(launches.trainer, effect, record, self.files)
-        self._spawn(effect.child, launch, effect.job, seconds)
+        self._births.begin(effect.child, launch, effect.job, seconds)
 
     def start_reducer(self, effect: e.StartReducer) -> None:
         launch = partial(launches.reducer, self.files)
-        self._spawn(effect.child, launch, None, _REDUCER_START_SECONDS)
-
-    def _spawn(
-        self,
-        number: e.ChildId,
-        launch: Callable[[str], Launch],
-        job: JobId | None,
-        start_seconds: float,
-    ) -> None:
-        nonce = new_nonce()
-        try:
-            child = self._server.spawn(launch(nonce))
-        except OperationError as error:
-            self._tasks.start(self._temporary.remove(nonce))
-            log.error("child does not start", reason=str(error))
-            self._post(e.ChildExited(number, 127, str(error)))
-            return
-        self._enlist(running(number, child, job, start_seconds))
-        self._post(e.ChildStarted(number, child.pid))
+        self._births.begin(effect.child, launch, None, _REDUCER_START_SECONDS)
 
     def _enlist(self, one: RunningChild) -> None:
         self._running[one.id], self._ids[one.child.nonce] = one, one.id
         one.stay_awake(self.awake)
 
+    def _not_born(self, nonce: str) -> None:
+        self._tasks.start(self._temporary.remove(nonce))
+
     def kill(self, effect: e.KillChild) -> None:
         one = self._running.get(effect.child)
         if one is None:
+            self._births.call_off(effect)
             return
         log.info("killing child", child=repr(one.child), reason=effect.reason)
         with one.served():
@@ -196,7 +184,7 @@ class Children:
         one = self._running.get(effect.trainer)
         if one is None:
             return
-        self._show_log(one)
+        self._tasks.start(self._show_log(one))
         spec = JobSpec.from_dict(self._job_record(effect.world.job).spec)
         world = given.to_trainer(effect.world, effect.rank, spec, checkpoint_folder)
         message = TO_TRAINER.encode(world)
@@ -220,21 +208,17 @@ class Children:
         self._paths.close(effect.reducer)
         self.engines.ordered(one, effect.order)
 
-    def _show_log(self, one: RunningChild) -> None:
-        if self._tending.locked():
-            self._tasks.start(self._show_log_later(one))  # it may be rotated right now
-            return
-        try:
-            if (shown := show_log(one.log.path)) is not None:
+    async def _show_log(self, one: RunningChild) -> None:
+        async with self._tending:  # it may be rotated right now
+            try:
+                shown = await self._server.disk.done(partial(show_log, one.log.path))
+            except OSError as error:
+                why = str(error)
+                log.warning("the log of a spare is not shown", child=repr(one.child), reason=why)
+                return
+            if shown is not None:
                 one.log = RotatedLog(shown)
                 self._server.log_moved(one.child, shown)
-        except OSError as error:
-            log.warning("the log of a spare is not shown", child=repr(one.child), reason=str(error))
-
-    async def _show_log_later(self, one: RunningChild) -> None:
-        async with self._tending:
-            pass
-        self._show_log(one)
 
     # --- questions from elsewhere -------------------------------------------------------------
 

@@ -199,4 +199,15 @@ def show_log(path: Path) -> Path | None:
     already."""
     if not path.name.endswith(_SPARE_LOG) or not path.exists():
         return None
-    return path.rename(path.with_name(path.name.removesuffix(_SPARE_LOG) + _SHOWN_LOG))
+    return path.rename(_shown(path))
+
+
+def now_at(path: Path) -> Path:
+    """Where a log is that may have been shown just now."""
+    if path.name.endswith(_SPARE_LOG) and _shown(path).exists():
+        return _shown(path)
+    return path
+
+
+def _shown(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(_SPARE_LOG) + _SHOWN_LOG)

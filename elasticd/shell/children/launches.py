@@ -14,8 +14,8 @@ from elasticd.errors import OperationError
 from elasticd.settings.job import JobSettings, JobSpec
 from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
+from elasticd.shell.children.launch import Launch
 from elasticd.shell.children.ownvariables import own_variables
-from elasticd.shell.children.server import Launch
 from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.types import CACHE_VARIABLE
 

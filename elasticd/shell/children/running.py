@@ -6,13 +6,12 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import World
 from elasticd.core.words.reducers import ReducerWarm
 from elasticd.errors import OperationError
 from elasticd.shell.children.awake import Assertion, Awake
+from elasticd.shell.children.files import now_at
 from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.children.server import Child
 from elasticd.shell.children.units import RunningUnit
@@ -22,8 +21,6 @@ from elasticd.supervision.unit import Unit
 from elasticd.types import JobId
 
 _STOP_SECONDS = 3.0
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -42,8 +39,6 @@ class RunningChild:
     ring: tuple[World, int] | None = None
     claimed: ClaimedPort | None = None
     """Of a reducer: where it will listen."""
-    failed: str = ""
-    """What we could not do for it, so that it was killed."""
     assertion: Assertion | None = None
     """Of a trainer: keeps the machine awake."""
 
@@ -59,18 +54,19 @@ class RunningChild:
         try:
             yield
         except OSError as error:
-            self.failed = f"elasticd: killed, since this node's daemon failed to serve it: {error}"
-            log.error("child killed", child=repr(self.child), reason=str(error))
-            with contextlib.suppress(OSError):
-                self.child.kill()
+            self.child.fail(str(error))
 
     def last_words(self, lines: int) -> str:
-        """The end of what it printed, and why we have killed it, if we had to."""
+        """The end of what it printed, and why we have killed it, if we had to.
+
+        Read in the loop: what was printed just now is in memory, and whoever hears of an end
+        decides by it, before anything else comes.
+        """
         try:
-            tail = self.log.tail(lines)
+            tail = RotatedLog(now_at(self.log.path)).tail(lines)
         except OSError as error:
             tail = f"elasticd: its log can't be read: {error}"
-        return "\n".join(part for part in (tail.rstrip("\n"), self.failed) if part)
+        return "\n".join(part for part in (tail.rstrip("\n"), self.child.failed) if part)
 
     def claim_port(self, hosts: Sequence[str]) -> str:
         """Choose where it will listen, and nowhere else. Why it can't, as of a machine that has no
@@ -116,4 +112,4 @@ def running(
     )
     held = RunningUnit(unit, child.kill)
     held.tell(machine.UnitStarted())
-    return RunningChild(number, child, job, RotatedLog(child.log), held)
+    return RunningChild(number, child, job, RotatedLog(now_at(child.log)), held)

@@ -11,12 +11,11 @@ import asyncio
 import contextlib
 import json
 import os
-import secrets
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,12 @@ from elasticd.shell.children.channel import (
     QueueFull,
     copies_of,
 )
+from elasticd.shell.children.launch import Launch, start
 from elasticd.shell.complaints import Complaints
+from elasticd.shell.inorder import InOrder
+from elasticd.shell.tasks import reason
 from elasticd.shell.unixsocket import bind_unix
 from elasticd.supervision.exits import watch_exit
-from elasticd.supervision.logs import RotatedLog
 from elasticd.supervision.process import AdoptedProcess, OwnProcess
 from elasticd.supervision.roster import ChildEntry, ChildRoster
 from elasticd.types import Role
@@ -54,40 +55,13 @@ GRACE_SECONDS = 30.0
 ALIVE_A_GRACE = 6
 """How often a child hears of its daemon within its grace, so that a busy machine costs no child."""
 HELLO_SECONDS = 10.0
+START_SECONDS = 1.0
+"""The end of a daemon waits so long for a start that has begun, and a disk that hangs."""
 MAX_STRANGERS = 64
 """Connections that have not said hello; a new one beyond it costs the oldest its place, since a
 child says hello at once."""
 
 log = structlog.get_logger(__name__)
-
-
-def new_nonce() -> str:
-    return secrets.token_hex(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What to start.
-
-    Attributes:
-        command: absolute interpreter and arguments.
-        folder: working folder of the process.
-        log: its stdout and stderr, appended to.
-        environment: the whole environment, without ``ELASTICD_CHILD``.
-        settings: keys of ``ELASTICD_CHILD`` beside socket, nonce, role and grace_seconds.
-        job, spare: of a trainer.
-        nonce: by which it shows that it is this process.
-    """
-
-    role: Role
-    command: Sequence[str]
-    folder: Path
-    log: Path
-    environment: Mapping[str, str]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    job: str = ""
-    spare: bool = False
-    nonce: str = field(default_factory=new_nonce)
 
 
 class Child:
@@ -98,6 +72,7 @@ class Child:
         create_time: Unix seconds, as psutil gives it; with ``pid`` it names the process for ever.
         ended: whether it has.
         status: of one that has ended its exit code, or minus the signal; None: not known.
+        failed: what we could not do for it, so that it was killed.
     """
 
     def __init__(self, entry: ChildEntry, process: OwnProcess | AdoptedProcess) -> None:
@@ -109,6 +84,7 @@ class Child:
         self.adopted = isinstance(process, AdoptedProcess)
         self.ended = False
         self.status: int | None = None
+        self.failed = ""
         self._process = process
         self._channel: Channel | None = None
         self._early: list[tuple[Mapping[str, Any], list[int]]] = []
@@ -156,6 +132,14 @@ class Child:
         if not self.ended:
             self._process.signal(number)
 
+    def fail(self, why: str) -> None:
+        """Kill it, since this daemon could not do something for it: what it does can be done
+        again."""
+        self.failed = f"elasticd: killed, since this node's daemon failed to serve it: {why}"
+        log.error("child killed", child=repr(self), reason=why)
+        with contextlib.suppress(OSError):
+            self.kill()
+
     async def wait(self) -> int | None:
         """Its status, once ``on_exit`` has been called."""
         await self._exited.wait()
@@ -192,6 +176,8 @@ OnExit = Callable[[Child, int | None], None]
 class ChildServer:
     """Starts children, listens for them on ``HOME/children.sock``, and sees them end.
 
+    ``disk`` does, beside the loop, what is to be done to files of children that run.
+
     Callbacks run in the loop. ``on_message(child, message, fds)`` gets every frame after hello and
     owns the descriptors; if it raises ProtocolError the child is killed. ``on_exit(child, status)``
     comes exactly once for each child, after its last message.
@@ -215,6 +201,8 @@ class ChildServer:
         self._grace_seconds = grace_seconds
         self._mute = mute
         self._roster = ChildRoster(self._home / ROSTER_NAME)
+        self.disk = InOrder("children")
+        self._ends = False
         self._children: dict[str, Child] = {}
         self._watches: dict[str, Callable[[], None]] = {}
         self._strangers: dict[Channel, asyncio.TimerHandle] = {}
@@ -251,46 +239,84 @@ class ChildServer:
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
         self._send_alive()
 
-    def spawn(self, launch: Launch) -> Child:
+    def spawn(
+        self,
+        launch: Callable[[], Launch],
+        started: Callable[[Child], None],
+        failed: Callable[[str], None],
+    ) -> None:
         """Start a process in a session of its own, with nothing of ours but its log file.
 
-        Raises:
-            OperationError: it can't be started: no such program or folder, too many processes, a
-                full disk.
+        All that waits for the disk, ``launch`` too, is done beside the loop. Then ``started`` is
+        called in it, or ``failed`` with the reason: no such program or folder, too many processes,
+        a full disk.
+
+        The thread that has started a process writes it down before it does anything else, so that a
+        daemon that dies leaves none unknown. Only a disk that hangs between the two lets one work
+        before it is written down; if we die then, it ends by its grace.
         """
-        nonce = launch.nonce
-        environment = {
-            **launch.environment,
-            "ELASTICD_CHILD": json.dumps(
-                {
-                    **launch.settings,
-                    "socket": str(self._home / SOCKET_NAME),
-                    "nonce": nonce,
-                    "role": launch.role,
-                    "grace_seconds": self._grace_seconds,
-                }
-            ),
-        }
-        process = OwnProcess(_start(launch, environment))
+        self.disk.do(
+            partial(self._spawn, launch, started), partial(self._not_spawned, failed=failed)
+        )
+
+    def _spawn(
+        self, launch: Callable[[], Launch], started: Callable[[Child], None]
+    ) -> Exception | None:
+        """In the disk's thread: why there is no process."""
+        try:
+            told = launch()
+            if self._ends:
+                raise OperationError("this node's daemon ends")
+            process = OwnProcess(start(told, self._environment(told)))
+        except Exception as error:
+            return error
         entry = ChildEntry(
-            process.pid, process.create_time, launch.role, nonce, launch.job, launch.spare,
-            str(launch.log), process.born,
+            process.pid, process.create_time, told.role, told.nonce, told.job, told.spare,
+            str(told.log), process.born,
         )  # fmt: skip
-        child = Child(entry, process)
+        self.disk.tell(lambda child: self._born(child, started), (entry, process))
+        self.disk.tell(partial(self._written_down, entry), self._write_down(entry))
+        return None
+
+    def _environment(self, launch: Launch) -> dict[str, str]:
+        told = {
+            **launch.settings,
+            "socket": str(self._home / SOCKET_NAME),
+            "nonce": launch.nonce,
+            "role": launch.role,
+            "grace_seconds": self._grace_seconds,
+        }
+        return {**launch.environment, "ELASTICD_CHILD": json.dumps(told)}
+
+    def _born(self, one: tuple[ChildEntry, OwnProcess], started: Callable[[Child], None]) -> None:
+        child = Child(*one)
+        self._children[child.nonce] = child
+        started(child)
+        self._watch(child)
+
+    def _not_spawned(self, error: Exception | None, failed: Callable[[str], None]) -> None:
+        if error is not None:
+            failed(reason("starting a process", error))
+
+    def _write_down(self, entry: ChildEntry) -> OSError | None:
+        """In the disk's thread: why it can't be done."""
         try:
             self._roster.add(entry)
         except OSError as error:
+            return error
+        return None
+
+    def _written_down(self, entry: ChildEntry, error: OSError | None) -> None:
+        child = self._children.get(entry.nonce)
+        if error is not None and child is not None:
             # One that a later daemon would not know of must not run.
-            process.reap()
-            raise OperationError(f"{launch.role} can't be written down: {error}") from error
-        self._children[nonce] = child
-        self._watch(child)
-        return child
+            child.fail(f"it can't be written down: {error}")
 
     def log_moved(self, child: Child, log: Path) -> None:
         """The file that the child prints to has another name now."""
         child.log, child.entry = log, replace(child.entry, log=str(log))
-        self._roster.add(child.entry)
+        if not child.ended:
+            self.disk.do(partial(self._write_down, child.entry), _log_is_noted)
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -367,12 +393,16 @@ class ChildServer:
         self._watches.pop(child.nonce)
         child._reap()
         del self._children[child.nonce]
-        with contextlib.suppress(OSError):  # a pid too many in it does no harm
-            self._roster.remove(child.pid)
+        self.disk.do(partial(self._strike, child.entry))
         try:
             self._on_exit(child, child.status)
         finally:
             child._exited.set()
+
+    def _strike(self, entry: ChildEntry) -> None:
+        """In the disk's thread."""
+        with contextlib.suppress(OSError):  # a pid too many in it does no harm
+            self._roster.remove(entry.pid)
 
     def _send_alive(self) -> None:
         for child in () if self._mute() else self.children:
@@ -384,8 +414,10 @@ class ChildServer:
 
     async def stop_all(self, deadline_seconds: float) -> None:
         """End every child: SIGTERM, after ``deadline_seconds`` SIGKILL; returns when all are
-        reaped.
+        reaped. No other is started any more.
         """
+        self._ends = True
+        await self.disk.flushed(max(deadline_seconds, START_SECONDS))
         children = self.children
         for child in children:
             child.kill(signal.SIGTERM)
@@ -397,6 +429,7 @@ class ChildServer:
             child.kill(signal.SIGKILL)
         for child in children:
             await child.wait()
+        await self.disk.flushed(START_SECONDS)
 
     async def close(self) -> None:
         """End every child at once, stop listening, and remove the socket."""
@@ -414,28 +447,13 @@ class ChildServer:
             (self._home / SOCKET_NAME).unlink(missing_ok=True)
 
 
+def _log_is_noted(error: OSError | None) -> None:
+    if error is not None:  # who takes the child over looks where it was, too
+        log.warning("where a child prints is not written down", reason=str(error))
+
+
 def _hello(message: Message) -> ChildHello:
     word = FROM_ANY_CHILD.decode(message)
     if not isinstance(word, ChildHello):
         raise ProtocolError("its first frame is no hello")
     return word
-
-
-def _start(launch: Launch, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    try:
-        output = RotatedLog(launch.log).open_append()
-        try:
-            return subprocess.Popen(
-                list(launch.command),
-                cwd=launch.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                close_fds=True,
-                start_new_session=True,
-            )
-        finally:
-            os.close(output)
-    except OSError as error:
-        raise OperationError(f"{launch.role} does not start: {error}") from error

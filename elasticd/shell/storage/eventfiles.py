@@ -12,8 +12,8 @@ import structlog
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
+from elasticd.shell.inorder import EventDisk
 from elasticd.shell.storage.durable import write_whole
-from elasticd.shell.storage.inorder import EventDisk
 from elasticd.shell.storage.rewriting import Rewriting
 
 SUFFIX = ".events"

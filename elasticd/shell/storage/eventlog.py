@@ -23,12 +23,12 @@ from typing import Any
 
 import structlog
 
+from elasticd.shell.inorder import AtOnce, EventDisk
 from elasticd.shell.storage import eventshelf
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
 from elasticd.shell.storage.eventfiles import SUFFIX, EventFiles
 from elasticd.shell.storage.eventfloors import FLOOR, FLOORS_FILE, EventFloors, told
 from elasticd.shell.storage.eventshelf import ShelvedEvents
-from elasticd.shell.storage.inorder import AtOnce, EventDisk
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.shell.storage.seen import SeenNumbers
 from elasticd.types import JobId, is_job_id

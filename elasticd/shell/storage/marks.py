@@ -1,7 +1,8 @@
 """How far each job has come, noted at every committed step without waiting for the disk.
 
-A mark outlives every process. A power cut may take the newest ones, so that it tells of fewer steps
-than there were; nothing but the count of lost steps depends on it.
+A mark outlives every process, a moment after the step. A power cut, or a daemon's death while its
+disk is slow, may take the newest ones, so that it tells of fewer steps than there were; nothing but
+the count of lost steps depends on it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from elasticd.core.words.effects import Reached
+from elasticd.shell.inorder import AtOnce, EventDisk
 from elasticd.types import JobId, NodeId, Tag
 
 _FILE_BYTES = 512
@@ -22,11 +26,24 @@ _FILE_BYTES = 512
 class Marks:
     """A small file for each job, in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, disk: EventDisk | None = None) -> None:
+        """``disk`` writes beside the loop."""
+        self._folder, self._disk = folder, disk or AtOnce()
+        self._newest: dict[JobId, Reached] = {}
+        """What is to be written: of each job one, however slow the disk is."""
+        self._lock = threading.Lock()
 
     def write(self, reached: Reached) -> None:
         """Replace the job's mark. A disk that refuses keeps the older one, which is true too."""
+        with self._lock:
+            waits = reached.job in self._newest
+            self._newest[reached.job] = reached
+        if not waits:
+            self._disk.do(partial(self._write, reached.job))
+
+    def _write(self, job: JobId) -> None:
+        with self._lock:
+            reached = self._newest.pop(job)
         tag = reached.generation
         text = json.dumps([tag.counter, tag.leader, tag.nonce, reached.step])
         with contextlib.suppress(OSError):

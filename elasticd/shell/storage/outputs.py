@@ -33,6 +33,7 @@ from elasticd.outputs import (
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
+from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.copies import Tell
 from elasticd.shell.storage.namelessfile import file_of, filled, nameless_file
 from elasticd.shell.storage.outputcopies import OutputCopies, decode_set, encode_set
@@ -137,18 +138,16 @@ class Outputs:
         Raises:
             OperationError: it can't be had.
         """
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(target)  # it may be a link into the copy that is kept
-        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        opened: list[int] = []
         try:
+            await aside(lambda: opened.append(_made(target)))
+            (fd,) = opened
             most = file.bytes + _MOST_GROWTH_BYTES
             came = await self._neighbours.fetch(node, wanted, fd, most)
-            os.ftruncate(fd, min(came, file.bytes))
-            os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
-            await asyncio.to_thread(os.fsync, fd)
+            await aside(partial(_complete, fd, min(came, file.bytes), file.mtime_ns))
         finally:
-            os.close(fd)
+            for fd in opened:
+                os.close(fd)
         return came >= file.bytes
 
     async def index(self, node: NodeId, job: JobId, name: str) -> bytes:
@@ -306,6 +305,20 @@ class Outputs:
                 {"files": new[:100]},
             )
         return replace(made, listing=listing)
+
+
+def _made(path: Path) -> int:
+    """A new file there, open."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # it may be a link into the copy that is kept
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+
+def _complete(fd: int, size_bytes: int, mtime_ns: int) -> None:
+    os.ftruncate(fd, size_bytes)
+    os.utime(fd, ns=(mtime_ns, mtime_ns))
+    os.fsync(fd)
 
 
 def _content(fd: int) -> bytes:

@@ -17,6 +17,7 @@ from elasticd.core.words.effects import Reached
 from elasticd.core.words.stable import Stable
 from elasticd.errors import DamageError, ProtocolError
 from elasticd.pasting import of_home, quoted
+from elasticd.shell.inorder import EventDisk
 from elasticd.shell.storage.alike import alike
 from elasticd.shell.storage.journal import CUT_SUFFIX, Journal
 from elasticd.shell.storage.marks import Marks
@@ -77,8 +78,8 @@ def _uncollected() -> Iterator[None]:
 class StableRecords:
     """The journal with the control plane's records in it, and a mark for each job."""
 
-    def __init__(self, home: Path) -> None:
-        """Open ``home``'s journal.
+    def __init__(self, home: Path, disk: EventDisk | None = None) -> None:
+        """Open ``home``'s journal. ``disk`` writes the marks, beside the loop.
 
         Raises:
             DamageError: the disk lost something of it, or it holds what this version can't read.
@@ -96,7 +97,7 @@ class StableRecords:
                 kept=f"{path}{CUT_SUFFIX}",
             )
         self._recall = Recall()
-        self._marks = Marks(home / "reached")
+        self._marks = Marks(home / "reached", disk)
         for each in found:
             if isinstance(each, Exception):
                 raise DamageError(

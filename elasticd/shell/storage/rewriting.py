@@ -8,22 +8,10 @@ from pathlib import Path
 
 import structlog
 
+from elasticd.shell.inorder import Aside, at_once
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX
 
-Aside = Callable[[Callable[[], object], Callable[[OSError | None], None]], None]
-"""Does the first, and has the second called with its error, where it was called itself."""
-
 log = structlog.get_logger(__name__)
-
-
-def at_once(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
-    """An :data:`Aside` for who has no loop."""
-    try:
-        work()
-    except OSError as error:
-        then(error)
-    else:
-        then(None)
 
 
 @dataclass(slots=True)

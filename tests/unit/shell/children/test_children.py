@@ -25,6 +25,7 @@ from elasticd.supervision.process import OwnProcess
 from elasticd.supervision.roster import ChildEntry
 from elasticd.types import JobId, NodeId, Role
 from tests.unit.core.leading.bench import JOB, world_of
+from tests.unit.shell.conftest import BOUND_SECONDS
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 TRAINER, REDUCER = 1, 2
@@ -121,6 +122,7 @@ def test_what_has_the_place_of_a_folder_is_named_by_a_trainer_that_does_not_star
         path.parent.mkdir(exist_ok=True)
         put(path)
         node.children.start_trainer(e.StartTrainer(7, JOB, spare=False))
+        await node.server.disk.flushed(BOUND_SECONDS)
         (exited,) = node.posted
         assert isinstance(exited, e.ChildExited) and exited.status == 127
         assert str(path) in exited.tail and "remove" in exited.tail
@@ -134,6 +136,7 @@ def test_a_reducer_without_a_cache_does_not_start(tmp_path: Path, run: Run) -> N
         node = Node(tmp_path)
         _file(tmp_path / "cache")
         node.children.start_reducer(e.StartReducer(7))
+        await node.server.disk.flushed(BOUND_SECONDS)
         (exited,) = node.posted
         assert isinstance(exited, e.ChildExited) and str(tmp_path / "cache") in exited.tail
         node.close()
@@ -170,6 +173,7 @@ def test_temporary_files_go_with_the_child_whichever_daemon_has_started_it(
         (tmp_path / "logs" / "reducer.log").unlink()
         (tmp_path / "logs" / "reducer.log").mkdir()
         node.children.start_reducer(e.StartReducer(7))
+        await node.server.disk.flushed(BOUND_SECONDS)
         exited = node.posted[-1]
         assert isinstance(exited, e.ChildExited) and exited.status == 127
         await node.children._tasks.ended()
@@ -278,6 +282,7 @@ def test_a_log_that_cannot_be_renamed_costs_a_spare_nothing(tmp_path: Path, run:
         one.log.path = spare
         (tmp_path / "logs" / "1-trainer.log").mkdir()
         node.children.enter_world(e.EnterWorld(TRAINER, None, WORLD, 0), tmp_path)
+        await node.children._tasks.ended()
         assert node.processes["trainer"].signals == [] and len(node.made["trainer"]._early) == 1
         node.close()
 

@@ -21,7 +21,8 @@ from elasticd.core.words.processes import NEWEST, OLDEST
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
 from elasticd.shell.children import server as module
-from elasticd.shell.children.server import Child, ChildServer, Launch
+from elasticd.shell.children.launch import Launch
+from elasticd.shell.children.server import Child, ChildServer
 
 pytestmark = pytest.mark.process
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -51,17 +52,18 @@ class Daemon:
     exits: list[tuple[Child, int | None]] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
 
-    def start_child(self, script: str, **settings: Any) -> Child:
-        return self.server.spawn(
-            Launch(
-                role="trainer",
-                command=[sys.executable, "-c", PRELUDE + script],
-                folder=self.home,
-                log=self.home / "logs" / "0.log",
-                environment={"PATH": os.environ["PATH"]},
-                settings=settings,
-            )
+    async def start_child(self, script: str, **settings: Any) -> Child:
+        command, log = [sys.executable, "-c", PRELUDE + script], self.home / "logs" / "0.log"
+        own = {"PATH": os.environ["PATH"]}
+        return await self.spawn(Launch("trainer", command, self.home, log, own, settings))
+
+    async def spawn(self, launch: Launch) -> Child:
+        """Raises OperationError: it does not start."""
+        came: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self.server.spawn(
+            lambda: launch, came.set_result, lambda why: came.set_exception(OperationError(why))
         )
+        return await came
 
     def on_message(self, child: Child, message: dict[str, Any], fds: list[int]) -> None:
         self.order.append(str(message["t"]))
@@ -99,7 +101,7 @@ link.receive()
 
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child(script, extra=7)
+            child = await one.start_child(script, extra=7)
             end, other = os.pipe()
             os.write(other, b"from the daemon")
             os.close(other)
@@ -132,7 +134,7 @@ link.send({"t": "took", "count": len(fds), "files": len({os.fstat(fd).st_ino for
 
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child(script)
+            child = await one.start_child(script)
             ends = [fd for _ in range(3) for fd in os.pipe()]
             before = _open_fds()
             child.send({"t": "load"}, ends * 50)
@@ -158,7 +160,7 @@ os._exit(3)
 
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child(script)
+            child = await one.start_child(script)
             assert await child.wait() == 3
             assert one.order == ["word"] * 200 + ["exit 3"]
             assert child.log.read_text() == "evidence\n"
@@ -180,7 +182,7 @@ link.send({"t": "seen", "session": os.getsid(0) == os.getpid(), "open": fds, "nu
     async def main() -> None:
         async with daemon(tmp_path) as one:
             os.set_inheritable(leak := os.open(os.devnull, os.O_RDONLY), True)
-            child = one.start_child(script)
+            child = await one.start_child(script)
             _, message, _ = await one.messages.get()
             os.close(leak)
             assert message["session"] and message["null"]
@@ -202,7 +204,7 @@ time.sleep(60)
 
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child(script)
+            child = await one.start_child(script)
             _, message, _ = await one.messages.get()
             worker = psutil.Process(message["worker"])
             started = asyncio.get_running_loop().time()
@@ -231,7 +233,7 @@ for _ in range(3):
 
     async def main() -> None:
         async with daemon(tmp_path, alive_seconds=0.02) as one:
-            assert await one.start_child(script).wait() == 0
+            assert await (await one.start_child(script)).wait() == 0
 
     run(main())
 
@@ -250,7 +252,9 @@ for _ in range(3):
 def test_a_child_that_breaks_the_protocol_is_killed(tmp_path: Path, run: Run, lie: str) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child(f"link = connect()\nlink.receive()\n{lie}\ntime.sleep(60)")
+            child = await one.start_child(
+                f"link = connect()\nlink.receive()\n{lie}\ntime.sleep(60)"
+            )
             child.send({"t": "go"})
             assert await child.wait() == -signal.SIGKILL
             while not one.messages.empty():
@@ -263,7 +267,7 @@ def test_a_child_that_breaks_the_protocol_is_killed(tmp_path: Path, run: Run, li
 def test_a_child_that_does_not_read_is_killed_at_the_limit(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            child = await one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
             await one.messages.get()
             end, other = os.pipe()
             before = _open_fds()
@@ -280,7 +284,7 @@ def test_a_child_that_does_not_read_is_killed_at_the_limit(tmp_path: Path, run: 
 def test_a_child_that_never_says_hello_gets_a_bounded_queue_too(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child("time.sleep(60)")
+            child = await one.start_child("time.sleep(60)")
             for _ in range(5):
                 child.send({"t": "flood", "fill": bytes(MAX_FRAME_BYTES // 2)})
             assert await child.wait() == -signal.SIGKILL
@@ -306,7 +310,9 @@ time.sleep(60)
     async def main() -> None:
         async with daemon(tmp_path) as one:
             for speaks in (OLDEST - 1, NEWEST + 1):
-                assert await one.start_child(script, speaks=speaks).wait() == -signal.SIGKILL
+                assert (
+                    await (await one.start_child(script, speaks=speaks)).wait() == -signal.SIGKILL
+                )
             assert one.messages.empty()
 
     run(main())
@@ -315,7 +321,7 @@ time.sleep(60)
 def test_strangers_are_turned_away(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            child = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            child = await one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
             await one.messages.get()
             for frame in (
                 encode({"t": "hello", "nonce": "guess", "pid": 1, "role": "trainer"}),
@@ -349,7 +355,7 @@ def test_the_oldest_of_too_many_strangers_goes_and_a_child_comes_through(
                 idle.append(connection)
             idle[0].setblocking(False)
             assert await asyncio.get_running_loop().sock_recv(idle[0], 1) == b""
-            one.start_child('connect().send({"t": "up"})')
+            await one.start_child('connect().send({"t": "up"})')
             await one.messages.get()
             for connection in idle:
                 connection.close()
@@ -360,12 +366,12 @@ def test_the_oldest_of_too_many_strangers_goes_and_a_child_comes_through(
 def test_stop_ends_the_stubborn_too(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as one:
-            tame = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
-            stubborn = one.start_child(
+            tame = await one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            stubborn = await one.start_child(
                 "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                 'connect().send({"t": "up"})\ntime.sleep(60)'
             )
-            stopped = one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
+            stopped = await one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
             for _ in range(3):
                 await one.messages.get()
             stopped.kill(signal.SIGSTOP)
@@ -387,7 +393,7 @@ def test_what_cannot_start_is_an_error(tmp_path: Path, run: Run) -> None:
             ):
                 launch = Launch("reducer", command, folder, tmp_path / "log", {})
                 with pytest.raises(OperationError, match="does not start"):
-                    one.server.spawn(launch)
+                    await one.spawn(launch)
             assert one.server.children == ()
             one.server._roster.end_leftovers()
 
@@ -400,7 +406,7 @@ def test_a_long_home_is_no_obstacle(tmp_path: Path, run: Run) -> None:
 
     async def main() -> None:
         async with daemon(home) as one:
-            child = one.start_child('connect().send({"t": "up"})')
+            child = await one.start_child('connect().send({"t": "up"})')
             await one.messages.get()
             assert await child.wait() == 0
 
@@ -410,15 +416,18 @@ def test_a_long_home_is_no_obstacle(tmp_path: Path, run: Run) -> None:
 CRASHING = """
 import asyncio, os, sys
 from pathlib import Path
-from elasticd.shell.children.server import ChildServer, Launch
+from elasticd.shell.children.launch import Launch
+from elasticd.shell.children.server import ChildServer
 home, script = Path(sys.argv[1]), sys.argv[2]
 async def main():
     up = asyncio.Event()
     server = ChildServer(home, lambda *_: up.set(), lambda *_: None)
     await server.start()
-    child = server.spawn(Launch("trainer", [sys.executable, "-c", script], home, home / "log",
-        {"PYTHONPATH": os.pathsep.join(sys.path)}, job="job-1", spare=True))
+    launch = Launch("trainer", [sys.executable, "-c", script], home, home / "log",
+        {"PYTHONPATH": os.pathsep.join(sys.path)}, job="job-1", spare=True)
+    server.spawn(lambda: launch, lambda child: None, print)
     await up.wait()
+    (child,) = server.children
     print(child.pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())

@@ -69,11 +69,11 @@ def test_the_log_of_a_spare_that_is_promoted_meanwhile_is_shown_afterwards(
         tending = asyncio.create_task(node.children.tend_logs_once())
         while not node.disk.came.is_set():  # noqa: ASYNC110  a heartbeat each
             await asyncio.sleep(0)
-        node.children._show_log(node.one)
+        showing = asyncio.create_task(node.children._show_log(node.one))
         assert node.path.exists()
         node.disk.go.set()
         await tending
-        await node.children._tasks.ended()
+        await showing
         assert node.one.log.path.name == "0000000000001-trainer.log"
         assert node.one.log.path.exists()
 

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 import pytest
 
 from elasticd.checkpoints.sequential import write_all
+from elasticd.shell.inorder import InOrder
 from elasticd.shell.storage import eventfiles, eventshelf
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
-from elasticd.shell.storage.inorder import InOrder
 from tests.unit.shell.hungdisk import HungDisk
 from tests.unit.shell.storage.test_eventlog import JOB, event, history, numbers
 

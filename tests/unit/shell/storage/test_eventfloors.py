@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import pytest
 
+from elasticd.shell.inorder import InOrder
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.inorder import InOrder
 from elasticd.types import JobId
 from tests.unit.shell.hungdisk import HungDisk
 from tests.unit.shell.storage.test_eventlog import JOB, batches, bring, event, numbers

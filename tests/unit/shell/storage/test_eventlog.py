@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import OperationError
+from elasticd.shell.inorder import InOrder
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.eventshelf import stamp_of
-from elasticd.shell.storage.inorder import InOrder
 from elasticd.shell.storage.journal import frame
 from elasticd.shell.storage.seen import SeenNumbers
 from elasticd.types import JobId

@@ -14,13 +14,23 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from elasticd.shell.storage.rewriting import at_once
-
 T = TypeVar("T")
 Work = Callable[[], Any]
+Aside = Callable[[Callable[[], object], Callable[[OSError | None], None]], None]
+"""Does the first, and has the second called with its error, where it was called itself."""
 
 MAX_WAITING = 10_000
 """Where so many writes wait, who has another one waits, too."""
+
+
+def at_once(work: Callable[[], object], then: Callable[[OSError | None], None]) -> None:
+    """An :data:`Aside` for who has no loop."""
+    try:
+        work()
+    except OSError as error:
+        then(error)
+    else:
+        then(None)
 
 
 class EventDisk(Protocol):
@@ -30,7 +40,7 @@ class EventDisk(Protocol):
         """``then`` gets what comes of it, in the loop."""
 
     def aside(self, work: Work, then: Callable[[OSError | None], None]) -> None:
-        """An :data:`elasticd.shell.storage.rewriting.Aside` for ``work`` that does :meth:`do`:
+        """An :data:`Aside` for ``work`` that does :meth:`do`:
         nothing waits for this, and ``then`` has its place in the order."""
 
     def settled(self) -> None:
@@ -64,10 +74,10 @@ class InOrder:
     After the first failure nothing is done any more: what comes later might hide what is missing.
     """
 
-    def __init__(self, name: str, failed: Callable[[OSError], object]) -> None:
-        """``failed`` is told in the loop, once."""
+    def __init__(self, name: str, failed: Callable[[OSError], object] | None = None) -> None:
+        """``failed`` is told in the loop, once. None: whoever gives work tells its failures."""
         self._loop = asyncio.get_running_loop()
-        self._failed = failed
+        self._failed = failed or _raise
         self._waiting: queue.Queue[Work | Future[None]] = queue.Queue(MAX_WAITING)
         self._name = name
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -76,9 +86,22 @@ class InOrder:
         def both() -> None:
             found = work()
             if then is not None:
-                self._tell(then, found)
+                self.tell(then, found)
 
         self._waiting.put(both)
+
+    async def done(self, work: Callable[[], T]) -> T:
+        """What comes of it. Raises what it raises; the next is done all the same."""
+        outcome: Future[T] = Future()
+
+        def kept() -> None:
+            try:
+                outcome.set_result(work())
+            except Exception as error:
+                outcome.set_exception(error)
+
+        self.do(kept)
+        return await asyncio.shield(asyncio.wrap_future(outcome))
 
     def aside(self, work: Work, then: Callable[[OSError | None], None]) -> None:
         def told(error: OSError | None) -> None:
@@ -110,12 +133,13 @@ class InOrder:
                     work()
                 except OSError as error:
                     broken = True
-                    self._tell(self._failed, error)
+                    self.tell(self._failed, error)
                 except Exception as error:  # a defect: the loop is to hear of it
                     broken = True
-                    self._tell(_raise, error)
+                    self.tell(_raise, error)
 
-    def _tell(self, call: Callable[[Any], object], found: Any) -> None:
+    def tell(self, call: Callable[[T], object], found: T) -> None:
+        """For work that has found something before it is done: call this with it, in the loop."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(call, found)
 
