@@ -176,5 +176,6 @@ def _print(head: Mapping[str, Any], names: Sequence[str], count: int, folder: Pa
             warn(f"{one_line(name)}: was not copied to other nodes (see the event output_skipped)")
         else:
             warn(f"{one_line(name)}: was left out: one too many, or its name can't travel")
-    if (more := len(head["skipped"]) - _MOST_NAMED) > 0:
-        warn(f"{more} more were left out; --json names them")
+    of_all = head.get("skipped_files", len(head["skipped"]))  # an earlier daemon names all
+    if (more := of_all - _MOST_NAMED) > 0:
+        warn(f"{more} more were left out; --json names {len(head['skipped'])} of all")

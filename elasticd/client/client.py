@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from elasticd.client.connection import ANSWER_SECONDS, Connection, NobodyListens, probe
 from elasticd.client.homes import sockets
 from elasticd.core.words.codec import from_plain
-from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError
 from elasticd.settings.ownhome import refuse_open
@@ -42,8 +41,8 @@ class Client:
             OperationError, UsageError: the daemon refuses.
             ProtocolError: what answers is no daemon.
         """
-        if isinstance(request, ShowStatus):
-            request = replace(request, parts=True)
+        if hasattr(request, "parts"):
+            request = replace(request, parts=True)  # type: ignore[arg-type]  # of any
         with self.open(request) as connection:
             return connection.whole_answer(self._answer_seconds)
 

@@ -173,10 +173,12 @@ class Connection:
 
     def whole_answer(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
         """As :meth:`answer`, put together if it comes in parts; ``seconds`` for each."""
-        jobs: list[Any] = []
+        lists: dict[str, list[Any]] = {}
         while (frame := self.answer(seconds)).get("more") is True:
-            jobs += frame["jobs"]
-        return {**frame, "jobs": [*jobs, *frame["jobs"]]} if jobs else frame
+            for name, items in frame.items():
+                if name != "more":
+                    lists.setdefault(name, []).extend(items)
+        return {**frame, **{name: [*items, *frame[name]] for name, items in lists.items()}}
 
     def _gone(self, why: str) -> NoDaemonError:
         home = self._path.parent

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
+from elasticd.core.words.limits import in_a_line
 from elasticd.core.words.records import JobRecord
 from elasticd.recovery import fitness
 from elasticd.recovery.exactness import FAST
 from elasticd.recovery.relief import cut
 from elasticd.settings.job import JobSpec
 from elasticd.types import NodeId
+
+_MOST_LEFT_OUT = 16
+"""So many jobs are told of that go on without a node: a full queue has thousands."""
 
 
 def job_status(
@@ -142,6 +147,8 @@ def _paused(record: JobRecord, *, plain: bool) -> dict[str, Any]:
 
 
 def jobs_without(queue: Iterable[JobRecord], node: NodeId) -> list[dict[str, str]]:
-    """The jobs of ``queue`` that go on without ``node``, each with the reason."""
+    """The first jobs of ``queue`` that go on without ``node``, each with the reason in short: the
+    job's own entry has all of it."""
     found = ((record.id, fitness.left_out(record.unfit).get(node)) for record in queue)
-    return [{"job": job, "reason": why} for job, why in found if why is not None]
+    told = ({"job": job, "reason": in_a_line(why)} for job, why in found if why is not None)
+    return list(islice(told, _MOST_LEFT_OUT))

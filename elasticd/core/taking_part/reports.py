@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from elasticd.checkpoints.manifest import Stored
+from elasticd.checkpoints.tellable import tellable
 from elasticd.core.context import Context
 from elasticd.core.taking_part.told import ToldByMember
 from elasticd.core.taking_part.trainers import Ending
@@ -40,6 +41,7 @@ class Reports:
     progress: Progress | None = None
     told: ToldByMember = field(default_factory=ToldByMember)
     stored: tuple[Stored, ...] = ()
+    """Of what is on the disk here as many as are told of."""
     ways_at: float = inf
     """When the leader is to be told of links that changed."""
     tried: int = 0
@@ -137,7 +139,7 @@ class Reports:
     ) -> None:
         """Take in what a daemon before this one has left on the disk: the job's checkpoints, its
         newest world, and what was seen committed there."""
-        self.stored, self.world = stored, world
+        self.stored, self.world = tellable(stored), world
         if world is not None:
             self.told.states.recall(world)
         for each in reached:
@@ -175,6 +177,6 @@ class Reports:
 
     def on_stored(self, stored: tuple[Stored, ...]) -> None:
         """What is on this node's disk has changed."""
-        self.stored = stored
+        self.stored = tellable(stored)
         self.told.shards.finished(stored)
         self.report()

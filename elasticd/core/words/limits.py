@@ -11,6 +11,8 @@ MAX_REASON_LETTERS = 4000
 """Of a reason that people read, with the sentence that says what is missing."""
 _FIRST_LETTERS = 1000
 """Kept of a reason that is too long, besides its end: of a traceback the last lines matter."""
+_LINE_LETTERS = 300
+"""Of a reason that is told once more, beside where all of it stands."""
 PART_BYTES = 1 << 20
 """A collection is sent in messages of at most so much, or of one item."""
 _ITEM_BYTES = 9
@@ -34,6 +36,12 @@ def in_short(reason: object) -> str | None:
     if len(lines) > 1:
         return f"{lines[0]} … {lines[-1]}"
     return lines[0] if lines else None
+
+
+def in_a_line(reason: str) -> str:
+    """That, in few letters: the job, or the event, that it is about has all of them."""
+    line = in_short(reason) or ""
+    return line if len(line) <= _LINE_LETTERS else f"{line[: _LINE_LETTERS - 2]} …"
 
 
 def bounded(word: T) -> T:

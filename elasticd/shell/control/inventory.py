@@ -31,6 +31,7 @@ from elasticd.checkpoints.retention import (
     useless,
 )
 from elasticd.checkpoints.summary import Row
+from elasticd.core.words.limits import in_parts
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests.checkpoints import (
     ListCheckpoints,
@@ -123,11 +124,8 @@ class Inventory:
         """All checkpoints of a job, by step."""
         job = request.job
         known = await self._known(job)
-        return {
-            "job": job,
-            "checkpoints": [row.plain() for row in known.rows],
-            "silent": known.silent,
-        }
+        told = await _told(stream, request.parts, checkpoints=known.rows)
+        return {"job": job, **told, "silent": known.silent}
 
     async def verify(self, request: VerifyCheckpoints, stream: Stream) -> None:
         """Read every replica of every shard, the nodes beside one another; a frame for each.
@@ -235,8 +233,7 @@ class Inventory:
         return {
             "job": job,
             "dry_run": request.dry_run,
-            "removed": [row.plain() for row in gone],
-            "kept": [row.plain() for row in rest],
+            **await _told(stream, request.parts, removed=gone, kept=rest),
             "failures": failures,
             "silent": known.silent,
         }
@@ -388,6 +385,22 @@ class Inventory:
                 said = str(error).removeprefix(f"{node}: ")
                 failures.append(f"step {m.step} stays on {node}: {said}")
         return failures
+
+
+async def _told(
+    stream: Stream, parts: bool | None, **lists: Sequence[Row]
+) -> dict[str, list[dict[str, Any]]]:
+    """Lists for the answer, in plain maps: what of each is left for it where it may come in parts,
+    once those before are sent."""
+    left: dict[str, list[dict[str, Any]]] = {}
+    for name, rows in lists.items():
+        left[name] = []
+        for part in in_parts(row.plain() for row in rows):
+            if parts and left[name]:
+                await stream.send({name: left[name], "more": True})
+                left[name] = []
+            left[name] += part
+    return left
 
 
 def _chosen(rows: list[Row], step: int | None) -> list[Row]:

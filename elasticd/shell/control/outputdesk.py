@@ -21,6 +21,9 @@ from elasticd.types import JobId, NodeId
 _TELL_SECONDS = 1.0
 """How often the client hears how much of a file has come."""
 
+_MOST_SKIPPED = 1000
+"""Files that are named of those which no other node has; of the rest their number is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -64,7 +67,8 @@ class OutputDesk:
             "made": made.made,
             "files": len(made.listing.files),
             "bytes": made.listing.bytes,
-            "skipped": list(made.listing.skipped),
+            "skipped": list(made.listing.skipped[:_MOST_SKIPPED]),
+            "skipped_files": len(made.listing.skipped),
             "note": source.note,
         })  # fmt: skip
         for file in made.listing.files:

@@ -76,7 +76,7 @@ def test_jobs_nodes_and_steps(
     export = f"elasticctl checkpoints export {JOBS[0]} --step "
     assert asked(shell, export, home) == ["120", "20", "10"]
     assert asked(shell, export + "1", home) == ["120", "10"]
-    assert fake.requests[-1] == {"do": "checkpoints", "job": JOBS[0]}
+    assert fake.requests[-1] == {"do": "checkpoints", "job": JOBS[0], "parts": True}
     assert asked(shell, f"elasticctl logs {JOBS[0]} --rank ", home) == ["0", "1"]
     assert asked(shell, f"elasticctl chaos kill {JOBS[0]} --rank ", home) == ["0", "1"]
     assert asked(shell, "elasticctl chaos link node-0 node-", home) == ["node-0", "node-1"]

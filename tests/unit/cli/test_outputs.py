@@ -155,9 +155,14 @@ def test_of_many_that_are_left_out_some_are_named(
 ) -> None:
     frames = serve(a="one")
     frames[0]["skipped"] = [f"deep-{number}/" for number in range(1000)]
+    frames[0]["skipped_files"] = 5000
     daemon(home, {"outputs": frames})
     code, _, warned = ctl("outputs", "j", "--out", tmp_path / "out", "--home", home)
-    assert code == 0 and warned.count("\n") == 21 and "980 more were left out" in warned
+    assert (
+        code == 0
+        and warned.count("\n") == 21
+        and "4980 more were left out; --json names 1000 of all" in warned
+    )
 
 
 def test_why_a_copy_came_is_said_beside_its_age(

@@ -22,6 +22,7 @@ from elasticd.client.client import Client
 from elasticd.client.connection import Connection, NobodyListens, probe
 from elasticd.client.processes import find_daemon
 from elasticd.client.queue import ARCHIVE_FRAME_BYTES
+from elasticd.core.words.requests.checkpoints import PruneCheckpoints
 from elasticd.core.words.requests.jobs import CancelJob, JobChanged
 from elasticd.core.words.requests.looking import ReadEvents, ShowDisk, ShowStatus
 from elasticd.core.words.requests.nodes import DrainNode, NodeChanged
@@ -51,6 +52,19 @@ def test_an_answer_is_returned_and_the_question_arrives_whole(home: Path, serve:
     daemon = serve(home, {"status": {"jobs": []}})
     assert Client(home).request(ShowStatus(JOB)) == {"jobs": []}
     assert daemon.requests == [{"do": "status", "job": "j", "parts": True}]
+
+
+def test_an_answer_in_parts_is_put_together(home: Path, serve: Serve) -> None:
+    parts = [
+        {"removed": [1], "more": True},
+        {"removed": [2, 3], "more": True},
+        {"kept": [4], "more": True},
+        {"removed": [], "kept": [5], "job": "j"},
+    ]
+    daemon = serve(home, {"checkpoints_prune": parts})
+    whole = {"removed": [1, 2, 3], "kept": [4, 5], "job": "j"}
+    assert Client(home).request(PruneCheckpoints(JOB)) == whole
+    assert daemon.requests[0]["parts"] is True
 
 
 def test_a_stream_ends_where_the_daemon_says_so(home: Path, serve: Serve) -> None:

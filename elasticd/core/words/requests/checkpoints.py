@@ -12,6 +12,8 @@ from elasticd.types import JobId
 class ListCheckpoints:
     kind: ClassVar = "checkpoints"
     job: JobId
+    parts: bool | None = None
+    """As :class:`elasticd.core.words.requests.looking.ShowStatus` has it, with checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +46,5 @@ class PruneCheckpoints:
     keep_every_steps: int | None = None
     keep_hours: float | None = None
     dry_run: bool = False
+    parts: bool | None = None
+    """As :class:`ListCheckpoints` has it, with those that were removed, and those that are kept."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from elasticd.core.jobs.status import job_status
+from elasticd.core.jobs.status import job_status, jobs_without
 from elasticd.core.words.records import JobRecord
+from elasticd.recovery.fitness import Unfit
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId
+from elasticd.types import JobId, NodeId
 
 
 def test_a_plain_job_shows_no_steps_that_are_not_its_scripts() -> None:
@@ -52,3 +53,17 @@ def test_what_another_side_has_found_of_an_ended_jobs_bits_is_shown() -> None:
     assert job_status(ended, {})["exact"] is True
     shown = job_status(replace(ended, inexact="gradients differ between a and b"), {})
     assert (shown["exact"], shown["exact_reason"]) == (False, "gradients differ between a and b")
+
+
+def test_of_a_full_queue_few_jobs_are_told_of_at_each_node_and_those_in_short() -> None:
+    why = "Traceback\n" + "x" * 2000
+    queue = [
+        JobRecord(JobId(f"e-{n}-abcd"), n, _spec(), "digest", "queued",
+                  unfit=(Unfit(NodeId("a"), 1, why),))
+        for n in range(1, 100)
+    ]  # fmt: skip
+    told = jobs_without(queue, NodeId("a"))
+    assert [each["job"] for each in told] == [record.id for record in queue[:16]]
+    assert all(each["reason"].startswith("Traceback … xxx") for each in told)
+    assert max(len(each["reason"]) for each in told) == 300
+    assert jobs_without(queue, NodeId("b")) == []

@@ -6,17 +6,33 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.checkpoints.manifest import Stored
 from elasticd.core.words import effects as e
+from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.records import Path
 from elasticd.core.words.shards import PullShards, ShardsFailed, ShardsWritten
 from elasticd.core.words.trainers import TrainerAtRun
 from elasticd.core.words.worlds import Discharge, Fault, Holding, MemberStatus, Report
+from elasticd.ipc.frames import encode
 from elasticd.recovery.fitness import Unfit
 from elasticd.types import Tag
+from tests.unit.checkpoints.test_choose import at
 from tests.unit.core.taking_part.post import EPOCH, HELD, RECORD, Post, world_of
 from tests.unit.core.taking_part.test_member_faults import EMPTY, LEADER, ME
 
 WORLD = world_of(LEADER, ME, step=3)
+
+
+def test_a_node_with_years_of_checkpoints_is_heard() -> None:
+    """All of them are more than a frame takes: such a message is never sent."""
+    post = Post()
+    post.attend()
+    stored = tuple(Stored(at(step), (0, 1, 2)) for step in range(20_000))
+    post.member.reports.on_stored(stored)
+    status = post.status()
+    assert len(encode(DAEMONS.encode(status))) < 2 << 20
+    assert status.stored[-1] == stored[-1]
+
 
 # --- files and trainers ---------------------------------------------------------------------------
 

@@ -14,9 +14,11 @@ import pytest
 from elasticd.checkpoints import layout, summary
 from elasticd.checkpoints.manifest import Manifest, Shard, Stored
 from elasticd.checkpoints.port import Problem
+from elasticd.core.words.limits import PART_BYTES
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests.checkpoints import OpenCheckpoint, VerifyCheckpoints
 from elasticd.errors import OperationError
+from elasticd.ipc.frames import encode
 from elasticd.shell.control import inventory
 from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.server import Stream
@@ -210,3 +212,14 @@ def test_of_a_lineage_that_was_left_one_is_had_when_it_is_named() -> None:
         OperationError, match=r"no checkpoint of step 123; there are those of step 10, 20$"
     ):
         chosen(123, None)
+
+
+@pytest.mark.parametrize("parts", [True, None])
+def test_many_checkpoints_are_told_in_parts_to_who_takes_them(parts: bool | None) -> None:
+    rows = summary.rows({ONE: [Stored(replace(MANIFEST, step=n), (0,)) for n in range(6000)]})
+    said = Said()
+    left = asyncio.run(inventory._told(cast(Stream, said), parts, removed=[], kept=rows))
+    sent = [step["step"] for frame in said.frames for step in frame["kept"]]
+    assert [*sent, *(row["step"] for row in left["kept"])] == list(range(6000))
+    assert left["removed"] == [] and bool(said.frames) is bool(parts)
+    assert all(frame["more"] and len(encode(frame)) <= PART_BYTES for frame in said.frames)
