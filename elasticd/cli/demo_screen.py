@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from elasticd.cli.output import RANKS, rank_row
 from elasticd.cli.screen import Line, clean
-from elasticd.cli.tables import STATE_STYLES, Table, fitted, shown
+from elasticd.cli.tables import STATE_STYLES, Table, fitted, fold, shown, within
 from elasticd.core.words.limits import in_short
 from elasticd.counting import counted
 
@@ -127,22 +128,27 @@ class Screen:
         job = self._job
         if not job:
             return Text("")
-        head = Grid.grid(padding=(0, 2))
-        done, steps = job.get("step") or 0, job.get("steps") or 1
-        state = str(job.get("state"))
-        head.add_row(
-            Text(clean(state), STATE_STYLES.get(state, "")),
-            ProgressBar(total=steps, completed=done, width=self._bar_width()),
-            Text(f"{done}/{steps}"),
-            Text(_figures(job)),
-        )
+        width = self._console.width
         rows = [rank_row(rank) for rank in job.get("ranks") or ()]
-        ranks = [_text(line) for line in fitted(RANKS, rows, self._console.width)]
-        return Group(Text(""), head, *ranks, Text(clean(self._label), "dim", no_wrap=True))
+        ranks = [_text(line) for line in within(fitted(RANKS, rows, width), width)]
+        label = [Text(part, "dim") for part in fold(clean(self._label), width)]
+        return Group(Text(""), *self._head(job, width), *ranks, *label)
 
-    def _bar_width(self) -> int:
-        """What the state, the steps and the figures leave of a narrow terminal."""
-        return max(1, min(BAR_WIDTH, self._console.width - 60))
+    def _head(self, job: Mapping[str, Any], width: int) -> list[RenderableType]:
+        """The bar gives way to what is beside it, which is folded where it has no room."""
+        done, steps = job.get("step") or 0, job.get("steps") or 1
+        state = clean(str(job.get("state")))
+        parts = [state, f"{done}/{steps}", _figures(job)]
+        room = width - sum(cell_len(part) + 2 for part in parts)
+        if room < 1:
+            return [Text(part) for part in fold("  ".join(parts), width)]
+        head = Grid.grid(padding=(0, 2))
+        head.add_row(
+            Text(state, STATE_STYLES.get(state, "")),
+            ProgressBar(total=steps, completed=done, width=min(BAR_WIDTH, room)),
+            *(Text(part) for part in parts[1:]),
+        )
+        return [head]
 
 
 def _text(line: Line) -> Text:

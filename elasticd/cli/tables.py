@@ -81,16 +81,32 @@ def fold(text: str, width: int, *, whole: bool = False) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` without blanks at its end, or as much of its beginning as there is room for, and an
-    ellipsis."""
+    """``text`` without blanks at its end, or as many of its first words as there is room for, and
+    an ellipsis. Of a first word that is wider, its beginning."""
     if cell_len(text) <= width:
         return text.rstrip(" ")
-    return chop_cells(text, width - 1)[0].rstrip() + "…" if width > 2 else "…"
+    if width <= 2:
+        return "…"
+    kept = chop_cells(text, width - 1)[0]
+    words = kept if text[len(kept)] == " " else kept.rpartition(" ")[0]
+    return (words.rstrip() or kept.rstrip()) + "…"
 
 
 def fitted(table: Table, rows: Sequence[Row], width: int | None) -> list[Line]:
     """The lines of a table, the names of its columns first. ``width`` None: any."""
     return _Layout(table, rows, width).lines()
+
+
+def within(lines: Sequence[Line], width: int | None) -> list[Line]:
+    """The lines of a table for a screen on which nothing wraps: a wider id goes on below."""
+    found: list[Line] = []
+    for line in lines:
+        text = "".join(part for part, _ in line)
+        if width is None or cell_len(text) <= width:
+            found.append(line)
+        else:
+            found += [[(part, line[0][1])] for part in fold(text, width)]
+    return found
 
 
 class _Layout:

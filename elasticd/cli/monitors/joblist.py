@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticd.cli import output
 from elasticd.cli.screen import Line
-from elasticd.cli.tables import cut, fitted
+from elasticd.cli.tables import cut, fitted, fold, within
 from elasticd.errors import ElasticdError
 
 LOOK_SECONDS = 1.0
@@ -51,12 +51,11 @@ def picture(jobs: Jobs, trouble: str, width: int, height: int, now: float) -> li
     counts = Counter(str(job.get("state")) for job in jobs)
     said = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no jobs yet"
     clock = time.strftime("%H:%M:%S", time.localtime(now))
-    lines: list[Line] = [[(cut(f"{clock}  {said}", width), "bold")]]
-    if trouble:
-        lines.append([(cut(trouble, width), "red")])
+    lines: list[Line] = [[(part, "bold")] for part in fold(f"{clock}  {said}", width)]
+    lines += [[(cut(trouble, width), "red")]] if trouble else []
     lines.append([("", "")])
-    table = fitted(output.JOBS, output.job_rows(jobs), width) if jobs else []
-    room = height - len(lines) - 1
+    table = within(fitted(output.JOBS, output.job_rows(jobs), width), width) if jobs else []
+    room = max(0, height - len(lines) - 1)
     lines += table[:room]
     if (rest := len(table) - room) > 0:
         lines.append([(cut(f"… {rest} more lines: 'elasticctl jobs'; q leaves", width), "dim")])

@@ -1,7 +1,9 @@
 """The monitor's picture: lines for a width and a height. Pure.
 
-What gives way on a narrow terminal are columns, as in all tables. On a low one each part loses
-rows in turn: of nodes and ranks the last, of faults and events the oldest.
+What gives way on a narrow terminal are columns, as in all tables, the clock before what happened,
+and the last words of that; other lines are folded. So what is shown of an id or a number is the
+whole of it. On a low terminal each part loses rows in turn: of nodes and ranks the last, of faults
+and events the oldest.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from elasticd.cli.monitors.scene import Scene
 from elasticd.cli.output import shown_bytes, shown_values
 from elasticd.cli.performance import PERFORMANCE, performance_rows
 from elasticd.cli.plainjobs import in_words, is_plain
 from elasticd.cli.screen import Line, clean
-from elasticd.cli.tables import STATE_STYLES, Table, fitted, fold, shown
+from elasticd.cli.tables import GAP, STATE_STYLES, Row, Table, cut, fitted, fold, shown, within
 from elasticd.core.words.limits import in_short
 from elasticd.settings.rules import one_line
 
@@ -32,6 +34,8 @@ MONITORED_RANKS = Table(
 )
 MONITORED_PLAIN = Table(("rank", "node", "trainer"), drops=("trainer",))
 LEAST_WIDTH, LEAST_HEIGHT = 20, 6
+_CLOCK_WIDTH = 40
+"""On a terminal that is narrower it isn't said when something happened."""
 _SHOWN = 10
 """Of what happened, where there is no height to fill."""
 KEYS = (
@@ -40,6 +44,8 @@ KEYS = (
     "q quit  tab l p v",
 )
 """The first that there is room for."""
+_LEAST_CURVE = 4
+"""Letters of a curve; where there is no room for these, its ends are told."""
 _BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "_.,-=+*#"
 _STYLES = {
     "fault_detected": "yellow",
@@ -68,16 +74,17 @@ class _Panel:
     def least(self) -> int:
         return self.head + 1
 
-    def shown(self) -> list[Line]:
+    def shown(self, width: int | None) -> list[Line]:
         if self.given < self.least or not self.lines:
             return []
-        title: Line = [(self.title, "bold")]
+        title: Line = [(cut(self.title, width) if width else self.title, "bold")]
         if self.given >= len(self.lines):
             return [title, *self.lines]
         left = len(self.lines) - self.given
-        if self.newest:
-            return [[*title, (f"  ({left} earlier)", "dim")], *self.lines[left:]]
-        return [[*title, (f"  ({left} more below)", "dim")], *self.lines[: self.given]]
+        told = f"{GAP}({left} {'earlier' if self.newest else 'more below'})"
+        if width is None or cell_len(self.title + told) <= width:
+            title.append((told, "dim"))
+        return [title, *(self.lines[left:] if self.newest else self.lines[: self.given])]
 
 
 def picture(
@@ -104,20 +111,20 @@ def picture(
         parts += [_steps(described, width) if performance else _ranks(described, width)]
     parts += [_queue(scene, width)]
     if logs and job is not None:
-        lines: list[Line] = [[(clean(text), "")] for text in scene.logs] if mine else []
+        lines = [line for text in scene.logs if mine for line in _folded(text, "", width)]
         parts += [_Panel("logs", lines or [[("nothing yet", "dim")]], newest=True)]
     elif mine:
         most, plain = _SHOWN if height is None else 0, is_plain(described or {})
-        parts += [_happened("faults and recoveries", scene.faults[-most:], plain=plain)]
-        parts += [_happened("last events", scene.events[-most:], plain=plain)]
+        parts += [_happened("faults and recoveries", scene.faults[-most:], width, plain)]
+        parts += [_happened("last events", scene.events[-most:], width, plain)]
     keys = next((each for each in KEYS if width is None or len(each) <= width), KEYS[-1])
     bottom: list[Line] = [[(keys, "dim")]] if live else []
     room = None if height is None else max(height, LEAST_HEIGHT) - len(top) - len(bottom)
     _deal([part for part in parts if part.lines], room)
-    found = [*top, *(line for part in parts for line in part.shown())]
+    found = [*top, *(line for part in parts for line in part.shown(width))]
     if height is not None:
         found = found[: max(height, LEAST_HEIGHT) - len(bottom)]
-    return [line if width is None else _cut(line, width) for line in [*found, *bottom]]
+    return [*found, *bottom]
 
 
 def _deal(parts: Sequence[_Panel], room: int | None) -> None:
@@ -156,25 +163,24 @@ def _top(
         lines += _folded(scene.trouble, "red", width)
     if job is None:
         said = "no jobs yet (elasticctl submit JOB.toml)" if wanted is None else f"no job {wanted}"
-        return [*lines, [(clean(said), "")]]
+        return [*lines, *_folded(said, "", width)]
     ids = [each["id"] for each in scene.jobs]
     state = shown(job.get("state"))
-    lines.append([
-        (shown(job["id"]), "bold"), ("  ", ""), (state, STATE_STYLES.get(state, "")),
-        (f"  (job {ids.index(job['id']) + 1} of {len(ids)})", "dim"),
-    ])  # fmt: skip
+    place = f"(job {ids.index(job['id']) + 1} of {len(ids)})"
+    head: Line = [(shown(job["id"]), "bold"), (state, STATE_STYLES.get(state, "")), (place, "dim")]
+    lines += _packed(head, width)
     plain = is_plain(job)
     parts = in_words(job) if plain else _figures(job)
     lines += _folded(", ".join(parts), "", width)
     if reason := in_short(job.get("reason")):
-        lines += _folded(reason, "yellow", width)[:3]
+        lines += _folded(reason, "yellow", width, most=3)
     if values := shown_values(job):
-        lines += _folded(values, "", width)[:2]
+        lines += _folded(values, "", width, most=2)
     if plain or not mine:
         return lines
     points, name = (scene.named[curve], curve) if curve in scene.named else (scene.losses, "loss")
     drawn = sparkline(points, (width or 80) - 2, blocks=blocks, name=name)
-    return [*lines, *([[(drawn, "cyan")]] if drawn else [])]
+    return [*lines, *(_folded(drawn, "cyan", width) if drawn else [])]
 
 
 def _figures(job: Mapping[str, Any]) -> list[str]:
@@ -195,7 +201,9 @@ def sparkline(
     if len(values) < 2:
         return "".join(f"{one_line(name)} {value:.4g}" for value in values)
     first, last = f"{one_line(name)} {values[0]:.4g} ", f" {values[-1]:.4g}"
-    room = max(8, width - len(first) - len(last))
+    room = width - cell_len(first) - cell_len(last)
+    if room < _LEAST_CURVE:
+        return f"{first}to{last}"
     size = -(-len(values) // room)
     means = [sum(part) / len(part) for part in _chunks(values, size)]
     low, high = min(means), max(means)
@@ -220,7 +228,7 @@ def _nodes(scene: Scene, width: int | None) -> _Panel:
         )
         for node in scene.status.get("nodes") or ()
     ]
-    return _Panel("nodes", fitted(MONITORED_NODES, rows, width) if rows else [], head=1)
+    return _tabled("nodes", MONITORED_NODES, rows, width)
 
 
 def _link(links: Sequence[Mapping[str, Any]]) -> str | None:
@@ -240,7 +248,7 @@ def _ranks(job: Mapping[str, Any], width: int | None) -> _Panel:
     ranks = job.get("ranks") or ()
     if is_plain(job):
         who = [(rank.get("rank"), rank.get("node"), rank.get("pid")) for rank in ranks]
-        return _Panel("ranks", fitted(MONITORED_PLAIN, who, width) if who else [], head=1)
+        return _tabled("ranks", MONITORED_PLAIN, who, width)
     total = sum(rank.get("grains") or 0 for rank in ranks)
     rows = [
         (
@@ -253,7 +261,7 @@ def _ranks(job: Mapping[str, Any], width: int | None) -> _Panel:
         )
         for rank in ranks
     ]
-    return _Panel("ranks", fitted(MONITORED_RANKS, rows, width) if rows else [], head=1)
+    return _tabled("ranks", MONITORED_RANKS, rows, width)
 
 
 def _steps(job: Mapping[str, Any], width: int | None) -> _Panel:
@@ -261,7 +269,11 @@ def _steps(job: Mapping[str, Any], width: int | None) -> _Panel:
         told = "what its steps are made of only its script knows"
         return _Panel("seconds a step", _folded(told, "dim", width))
     rows = performance_rows(job.get("ranks") or ())
-    return _Panel("seconds a step", fitted(PERFORMANCE, rows, width) if rows else [], head=1)
+    return _tabled("seconds a step", PERFORMANCE, rows, width)
+
+
+def _tabled(title: str, table: Table, rows: Sequence[Row], width: int | None) -> _Panel:
+    return _Panel(title, within(fitted(table, rows, width), width) if rows else [], head=1)
 
 
 def _queue(scene: Scene, width: int | None) -> _Panel:
@@ -269,17 +281,17 @@ def _queue(scene: Scene, width: int | None) -> _Panel:
     return _Panel("queue", _folded(", ".join(waiting), "", width) if waiting else [])
 
 
-def _happened(title: str, events: Sequence[Mapping[str, Any]], *, plain: bool) -> _Panel:
-    lines: list[Line] = [
-        [
-            (_clock(event.get("time")) + "  ", "dim"),
-            (
-                _told({**event, "lost_steps": 0} if plain else event),
-                _STYLES.get(str(event.get("kind")), ""),
-            ),
-        ]
-        for event in events
-    ]
+def _happened(
+    title: str, events: Sequence[Mapping[str, Any]], width: int | None, plain: bool
+) -> _Panel:
+    lines: list[Line] = []
+    for event in events:
+        told = _told({**event, "lost_steps": 0} if plain else event)
+        clock = _clock(event.get("time")) + GAP
+        if width is not None:
+            clock = clock if width >= _CLOCK_WIDTH else ""
+            told = cut(told, width - len(clock))
+        lines.append([(clock, "dim"), (told, _STYLES.get(str(event.get("kind")), ""))])
     return _Panel(title, lines, newest=True)
 
 
@@ -309,19 +321,26 @@ def _seconds(value: object) -> str:
     return f"{value:.2f} s" if isinstance(value, int | float) else "- s"
 
 
-def _folded(text: str, style: str, width: int | None) -> list[Line]:
+def _folded(text: str, style: str, width: int | None, most: int = 0) -> list[Line]:
+    """``most``: in so many lines, if not 0."""
     text = clean(text.replace("\n", " "))
-    return [[(part, style)] for part in (fold(text, width) if width else [text])]
+    if width is None:
+        return [[(text, style)]]
+    parts = fold(text, width)
+    if 0 < most < len(parts):
+        parts = [*parts[: most - 1], cut(" ".join(parts[most - 1 :]), width)]
+    return [[(part, style)] for part in parts]
 
 
-def _cut(line: Line, width: int) -> Line:
-    """As much of a line as fits."""
-    found: Line = []
-    for text, style in line:
-        room = width - sum(cell_len(each) for each, _ in found)
-        if cell_len(text) > room:
-            if room > 0:
-                found.append((set_cell_size(text, room).rstrip(" "), style))
-            return found
-        found.append((text, style))
-    return found
+def _packed(pieces: Line, width: int | None) -> list[Line]:
+    """Pieces beside each other; what has no room there goes below."""
+    lines: list[Line] = []
+    used = 0
+    for text, style in pieces:
+        if lines and (width is None or used + len(GAP) + cell_len(text) <= width):
+            lines[-1] += [(GAP, ""), (text, style)]
+            used += len(GAP) + cell_len(text)
+        else:
+            lines += _folded(text, style, width)
+            used = cell_len(lines[-1][0][0])
+    return lines

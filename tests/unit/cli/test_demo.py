@@ -233,6 +233,19 @@ def test_a_terminal_shows_the_ranks(status: dict[str, Any]) -> None:
         assert text in file.getvalue()
 
 
+@pytest.mark.parametrize("width", range(20, 81, 4))
+def test_a_narrow_terminal_shows_whole_numbers(status: dict[str, Any], width: int) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, color_system=None, width=width)
+    screen = Screen(console)
+    job = {**status["jobs"][0], "state": "recovering", "step": 123456, "steps": 2345678}
+    screen.show("trains; next a trainer will be killed", job)
+    console.print(screen)
+    assert "…" not in file.getvalue()
+    words = file.getvalue().split()
+    assert {"recovering", "123456/2345678", "2.135", "3.1", "killed"} <= {*words}, file.getvalue()
+
+
 def test_the_table_names_each_fault(struck: Strike) -> None:
     figures = measure(struck, events(), seen_at=1001.0)
     returned = {"node": "node-2", "seconds_to_train_again": 2.5, "steps_committed_meanwhile": 4}

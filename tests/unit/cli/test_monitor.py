@@ -280,6 +280,10 @@ def test_a_watched_list_has_as_many_lines_as_there_is_room(width: int, height: i
         ]
         assert len(lines) <= height and max(map(len, lines)) <= width
         assert "30 queued" in lines[0] and "more lines" in lines[-1]
+    states = [{"id": "j" * 50, "state": state} for state in ("queued", "parked", "finished")] * 12
+    text = "\n".join("".join(t for t, _ in line) for line in picture(states, "", 33, 50, 0.0))
+    assert max(map(len, text.split("\n"))) <= 33 and "j" * 50 in text.replace("\n", "")
+    assert "12 queued, 12 parked, 12 finished" in text.replace("\n", " ")
     few = picture(jobs[:1], "", width, height, 0.0)
     assert few[-1] == [("q leaves", "dim")]
     assert picture([], "", width, height, 0.0)[0][0][0].endswith("no jobs yet")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from elasticd.cli.monitors.keys import strokes
-from elasticd.cli.monitors.picture import KEYS, LEAST_HEIGHT, picture, sparkline
+from elasticd.cli.monitors.picture import (
+    KEYS,
+    LEAST_HEIGHT,
+    MONITORED_NODES,
+    MONITORED_RANKS,
+    picture,
+    sparkline,
+)
 from elasticd.cli.monitors.scene import (
     MOST_EVENTS,
     MOST_LOSSES,
@@ -19,6 +29,7 @@ from elasticd.cli.monitors.scene import (
     moved,
     turned,
 )
+from elasticd.cli.performance import PERFORMANCE
 from elasticd.cli.screen import Line
 
 from .conftest import STATUS
@@ -70,6 +81,89 @@ def test_no_line_is_too_long_and_none_is_too_many(width: int, logs: bool) -> Non
         assert len(lines) <= height
         assert all(cell_len("".join(text for text, _ in line)) <= width for line in lines)
         assert text_of(lines[-1:]) == next(keys for keys in KEYS if len(keys) <= width)
+
+
+NODES = ("mac-studio-1", "mac-mini-in-the-attic", "m4", "macbook-1234567")
+DRAWN = re.compile("[▁▂▃▄▅▆▇█_.,=+*#-]+")
+"""Of a curve; its own signs are no word's."""
+ALL_COLUMNS = {
+    name for table in (MONITORED_NODES, MONITORED_RANKS, PERFORMANCE) for name in table.columns
+}
+COUNTED = re.compile(r"  \(\d+ (earlier|more below)\)$")
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Scene, str]:
+    """A busy cluster of ordinary names and large numbers; no word is wider than the narrowest."""
+    numbers, names = st.integers(0, 10**7), st.sampled_from([name[:18] for name in NODES])
+    seconds = st.floats(0.001, 9999)
+    jobs = [
+        {**STATUS["jobs"][0], "id": f"byte-lm-{n}-k3f9", "step": draw(numbers),
+         "steps": draw(numbers), "state": draw(st.sampled_from(["recovering", "queued", "parked"])),
+         "values": {"accuracy": {"step": 1, "value": draw(seconds)}},
+         "reason": draw(st.none() | st.just("waits for mac-studio-1 and mac-studio-12 since " * 4)),
+         "ranks": [{"rank": n, "node": draw(names), "step": draw(numbers), "grains": draw(numbers),
+                    "grain_seconds": draw(seconds)} for n in range(draw(st.integers(0, 4)))]}
+        for n in range(draw(st.integers(1, 120)))
+    ]  # fmt: skip
+    nodes = [
+        {"id": name, "state": "alive", "memory_bytes": draw(numbers), "version": "0.1.0"}
+        for name in draw(st.lists(names, max_size=4))
+    ]
+    memory = Recollection(draw(st.sampled_from(jobs))["id"])
+    for _ in range(draw(st.integers(0, 4))):
+        memory.happened({**FAULT, "node": draw(names), "seconds_to_detect": draw(seconds)})
+        memory.happened({**RECOVERY, "seconds": draw(seconds), "lost_steps": draw(numbers)})
+    for step in range(draw(st.integers(0, 40))):
+        memory.looked({"step": step, "loss": draw(seconds)})
+    logs = tuple(f"[{n}] {draw(names)} step {draw(numbers)}" for n in range(3))
+    return memory.scene({**STATUS, "nodes": nodes, "jobs": jobs}, logs), str(memory.job)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenes(), st.integers(20, 80), st.integers(LEAST_HEIGHT, 60), st.booleans(), st.booleans())
+def test_what_is_shown_is_whole(
+    made: tuple[Scene, str], width: int, height: int, logs: bool, performance: bool
+) -> None:
+    """Words are left out, but none is shown in part."""
+    scene, job = made
+    whole = {
+        word
+        for words in (performance, not performance)
+        for word in text_of(picture(scene, job, None, performance=words)).split()
+    } | {word for text in (*scene.logs, *KEYS, "logs", "nothing yet") for word in text.split()}
+    whole |= {f"{word}," for word in whole}  # a list goes on where it ended
+    whole |= {"(too", "narrow", "for", "to"}
+    lines = picture(scene, job, width, height, logs=logs, performance=performance, live=True)
+    for line in text_of(lines).split("\n"):
+        assert cell_len(line) <= width
+        words = COUNTED.sub("", line).removesuffix("…").split()
+        for word in words:
+            named = word.strip("(),").lower() in ALL_COLUMNS
+            assert word in whole or named or DRAWN.fullmatch(word), line
+
+
+def test_a_head_line_is_folded_and_an_event_ends_between_words() -> None:
+    jobs = [
+        {**STATUS["jobs"][0], "id": f"byte-lm-{n}-k3f9", "state": "queued"} for n in range(2, 121)
+    ]
+    status = {**STATUS, "jobs": [{**STATUS["jobs"][0], "state": "recovering"}, *jobs]}
+    memory = Recollection(JOB)
+    memory.happened({**FAULT, "node": "mac-studio-1"})
+    memory.happened({**RECOVERY, "seconds": 1234.25})
+    lines = text_of(picture(memory.scene(status), JOB, 40)).split("\n")
+    assert {f"{JOB}  recovering", "(job 1 of 120)"} <= {*lines}, lines
+    assert any(line.endswith("worker_exit rank 1…") for line in lines), lines
+    assert "regroup 1234.25 s, 3…" in text_of(picture(memory.scene(status), JOB, 24))
+
+
+def test_an_id_wider_than_the_terminal_goes_on_below() -> None:
+    wide = "node-" + "0123456789" * 5
+    status = {**STATUS, "nodes": [{"id": wide, "state": "alive"}]}
+    job = {**STATUS["jobs"][0], "id": wide}
+    lines = picture(Scene({**status, "jobs": [job]}), wide, 33)
+    assert all(cell_len(text_of([line])) <= 33 for line in lines)
+    assert text_of(lines).replace("\n", "").count(wide) == 2
 
 
 def test_hostile_text_steers_nothing() -> None:

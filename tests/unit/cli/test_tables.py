@@ -178,7 +178,7 @@ def test_a_text_is_folded_in_its_column_while_that_is_wide_enough() -> None:
 @pytest.mark.parametrize(
     ("width", "last"),
     [
-        (110, "12  waits for node-1 and node-2, which ha…"),
+        (110, "12  waits for node-1 and node-2, which…"),
         (80, "  waits for node-1 and node-2, which have not answered for a long time"),
         (60, "  waits for node-1 and node-2, which have not answered for…"),
     ],
