@@ -3,6 +3,10 @@
 Every rank decides by the same words, so all come to the same. A rank that fails by itself is waited
 for by the others for a moment: what all ranks fail of, each by itself, is the script's own doing,
 and ends the job. Who has only lost another rank has not failed by itself.
+
+What fails alike again and again on one node alone may be that node's doing: the job goes on without
+it. If another node then fails alike, as the next rank 0 of a script that can't save, it was the
+script's.
 """
 
 from __future__ import annotations
@@ -13,12 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from elasticd.recovery.signatures import FATAL_SIGNALS
+from elasticd.recovery.unknown import added
 
 ScriptState = Literal["none", "running", "done", "failed"]
 GRACE_ROUNDS = 20
 """So many rounds of news others have to end, too, when a rank has failed."""
 SAME_FAILURES = 3
-"""A script that fails alike so often in a row won't do better."""
+"""A script that fails alike so often in a row on a node won't do better there."""
 SETTLE_SECONDS = 2.5
 """A world that has lost members waits for so long for others in their place, before the script
 begins anew: it would begin twice."""
@@ -69,8 +74,10 @@ class ScriptHistory:
     same: int = 0
     """Of these the last ones that have ended alike."""
     last: str = ""
-    """How the last one ended: a line for each rank to blame, of several what they have in common
+    """How the last one ended: a line for each node to blame, of several what they have in common
     with the one before."""
+    left: tuple[str, ...] = added(())
+    """Such lines of nodes that the job goes on without, or is about to, for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """The job goes on without the node of this rank of that world."""
+
+    world: tuple[int, str, str]
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """The job has failed."""
 
@@ -125,7 +141,7 @@ class GiveUp:
     reason: str
 
 
-Order = NotYet | GoOn | Begin | Again | Finish | GiveUp
+Order = NotYet | GoOn | Begin | Again | Finish | LeaveOut | GiveUp
 
 
 def decide(
@@ -149,8 +165,8 @@ def decide(
     if ends_well and _all_there(words, history):
         return GoOn(words[0].world), history
     history = _counted(words, history, limits)
-    if why := _hopeless(words, history, limits):
-        return GiveUp(words[0].world, why), history
+    if verdict := _verdict(words, history, limits):
+        return verdict
     shrunk = len(members) < len(history.members)
     if shrunk and words[0].entered_seconds < SETTLE_SECONDS:
         return NotYet(), history
@@ -158,6 +174,9 @@ def decide(
         return NotYet(), history
     world = words[0].world
     begin = Begin(world, tuple(word.port for word in words), history.begun)
+    left = {line.partition(" ")[0] for line in history.left}
+    if left & set(history.members) - set(members):
+        history = replace(history, failures=0, same=0, last="")
     return begin, replace(history, begun=history.begun + 1, ring=world, members=members)
 
 
@@ -195,8 +214,8 @@ def _failing(
     if not ended and history.failing < GRACE_ROUNDS:
         return NotYet(), history
     counted = _counted(words, history, limits)
-    if why := _hopeless(words, counted, limits):
-        return GiveUp(world, why), counted
+    if verdict := _verdict(words, counted, limits):
+        return verdict
     return Again(world, (causes or failed)[0].rank, _left_early(_blamed(words, history))), history
 
 
@@ -228,7 +247,7 @@ def _counted(words: Sequence[ScriptWord], history: ScriptHistory, limits: Limits
         return history
     failed = [word for word in words if word.state == "failed" and word.ring == history.ring]
     steady = max(word.ran_seconds for word in failed) >= limits.steady_seconds
-    kinds = [f"{word.rank} {_kind(word)}" for word in blamed]
+    kinds = [_line(word) for word in blamed]
     known = history.last.split("\n")
     common = [] if steady else [kind for kind in kinds if kind in known]
     return replace(
@@ -237,24 +256,60 @@ def _counted(words: Sequence[ScriptWord], history: ScriptHistory, limits: Limits
         failures=1 if steady else history.failures + 1,
         same=history.same + 1 if common else 1,
         last="\n".join(common or kinds),
+        left=() if steady else history.left,
     )
 
 
-def _hopeless(words: Sequence[ScriptWord], history: ScriptHistory, limits: Limits) -> str:
-    """Why it is not begun again; empty: it is."""
+def _verdict(
+    words: Sequence[ScriptWord], history: ScriptHistory, limits: Limits
+) -> tuple[Order, ScriptHistory] | None:
+    """What is done instead of beginning it again as it was, and what is kept of that; None: it is
+    begun again.
+
+    That a node is to be left out is kept first and done in the next round: whoever does it leaves
+    the round in which it does.
+    """
     blamed = _blamed(words, history)
     if not blamed:
-        return ""
+        return None
     known = history.last.split("\n")
-    cause = next((word for word in blamed if f"{word.rank} {_kind(word)}" in known), blamed[0])
+    culprit = next((word for word in blamed if _line(word) in known), blamed[0])
     early = _left_early(blamed)
-    if early:
-        cause = next(word for word in words if word.state == "failed")
-    if (early or _by_itself(cause)) and history.same >= SAME_FAILURES:
-        return _said_of(cause, f"{history.same} times in a row", early)
+    cause = next(word for word in words if word.state == "failed") if early else culprit
+    by_itself, line = bool(early) or _by_itself(cause), _line(culprit)
+    often = _hopeless(history, limits, by_itself=by_itself, tried=line in history.left)
+    if not often:
+        return None
+    world = words[0].world
+    alone = len(words) > 1 and len(known) == 1 and history.same >= SAME_FAILURES
+    before = _before(line, history)
+    if before or early or not (alone or line in history.left):
+        if before:
+            often = f"{often}, as before on {', '.join(before)}"
+        return GiveUp(world, _said_of(cause, often, early)), history
+    if line not in history.left:
+        return NotYet(), replace(history, left=(*history.left, line))
+    return LeaveOut(world, cause.rank, _said_of(cause, often)), history
+
+
+def _hopeless(history: ScriptHistory, limits: Limits, *, by_itself: bool, tried: bool) -> str:
+    """How often it has failed, if that is too often; ``tried``: it was left out for that before."""
+    if by_itself and history.same >= SAME_FAILURES:
+        return f"{history.same} times in a row"
     if history.failures > limits.restarts:
-        return _said_of(cause, f"{history.failures} times in a row, at last", early)
-    return ""
+        return f"{history.failures} times in a row, at last"
+    return "once more" if by_itself and tried else ""
+
+
+def _line(word: ScriptWord) -> str:
+    return f"{word.members[word.rank]} {_kind(word)}"
+
+
+def _before(line: str, history: ScriptHistory) -> list[str]:
+    """Which other nodes were left out for the same."""
+    node, _, kind = line.partition(" ")
+    told = [known.partition(" ") for known in history.left]
+    return [other for other, _, known in told if known == kind and other != node]
 
 
 def _by_itself(word: ScriptWord) -> bool:

@@ -189,6 +189,11 @@ class _Company:
             case p.Again(world, rank, why):
                 if (world, rank) == (here, self._told.rank):
                     self._accuse(why)
+            case p.LeaveOut(world, rank, reason):
+                if (world, rank) == (here, self._told.rank):
+                    self._drop()
+                    with self._seat.driver.turn() as protocol:
+                        protocol.refuse(reason, unfit=True, looping=True)
             case p.GiveUp(world, reason):
                 if world == here and self._told.rank == 0:
                     self._seat.refuse(reason)

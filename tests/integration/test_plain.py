@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from elasticd.types import JobId
 from tests import tinylm
 from tests.integration.cluster import Cluster
 from tests.integration.silence import silent, times
+from tests.integration.test_unfit import unmounted
 
 pytestmark = pytest.mark.process
 
@@ -387,8 +389,42 @@ def test_a_script_that_fails_on_one_rank_again_and_again_ends_the_job(
 ) -> None:
     job = submit("sums.py", "5", "one-raises")
     ended = cluster.wait_end(job, "failed")
-    assert "3 times in a row (rank 0, " in ended["reason"]
+    ((left, reason),) = [(u["node"], u["reason"]) for u in ended["unfit"]]
+    assert f"3 times in a row (rank 0, {left})" in reason
+    assert f"3 times in a row, as before on {left} (rank 0, " in ended["reason"]
     assert ended["reason"].endswith("ValueError: rank 0 has no room")
+
+
+def test_a_node_on_which_alone_it_fails_is_left_out(
+    cluster: Cluster, submit: Callable[..., str]
+) -> None:
+    with unmounted(cluster, "node-1") as sign:
+        job = submit("sums.py", "1", "unmounted", "held", members=4)
+        status = cluster.wait_for("one to be left out", lambda: unfit(cluster, job))
+        ((node, reason),) = [(u["node"], u["reason"]) for u in status["unfit"]]
+        assert node == "node-1" and "3 times in a row (rank " in reason
+        assert reason.endswith("FileNotFoundError: /Volumes/data is not mounted")
+        nodes = cluster.command("nodes")
+        assert f"{job} goes on without node-1" in nodes and "not mounted" in nodes
+        (told,) = cluster.kinds(job, "node_unfit")
+        assert told["node"] == "node-1"
+        others = nodes_of(cluster, job, 3)
+        assert "node-1" not in others
+
+        cluster.command("retry", job)
+        wait_lines(cluster, job, "FileNotFoundError", 4)
+        cluster.wait_for("it to be left out again", lambda: unfit(cluster, job))
+        assert nodes_of(cluster, job, 3) == others
+        sign.unlink()
+        cluster.command("retry", job)
+        nodes_of(cluster, job, 4)
+    cluster.hurry(job)
+    assert cluster.wait_end(job)["unfit"] == []
+
+
+def unfit(cluster: Cluster, job: str) -> dict[str, Any] | None:
+    status = cluster.status(job)
+    return status if status["unfit"] else None
 
 
 def test_who_leaves_early_is_named(cluster: Cluster, submit: Callable[..., str]) -> None:

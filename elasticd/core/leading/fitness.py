@@ -23,6 +23,9 @@ class Fitness:
     ctx: Context
     job: JobId
     entries: Entries
+    costly: bool = False
+    """Who joins costs the others what they have computed: a plain job. So a node on which its
+    script has failed is tried again when somebody asks for it, or its daemon is new."""
     served: frozenset[NodeId] = frozenset()
     """Where it runs: all on which its script is known to have come to its ``Run``."""
     since: dict[NodeId, tuple[int, float]] = field(default_factory=dict)
@@ -79,7 +82,11 @@ class Fitness:
     def second_chances(self, step: int) -> frozenset[NodeId]:
         """Those that were left out before ``step`` was committed, or for one odd result: what was
         wrong may have passed, and without them the job would end."""
-        return frozenset(u.node for u in self.entries if u.has_another_chance(step))
+        return frozenset(
+            u.node
+            for u in self.entries
+            if u.has_another_chance(step) and not (self.costly and u.looping)
+        )
 
     @property
     def outnumbered(self) -> frozenset[NodeId]:
@@ -119,5 +126,7 @@ class Fitness:
             if self.since.get(entry.node, (0, 0.0))[0] != entry.turn:
                 self.since[entry.node] = entry.turn, self.ctx.now
             pause = entry.pause_seconds(self.ctx.timing.unfit_seconds)
+            if self.costly and entry.looping:
+                pause = inf
             ends.append((entry.node, self.since[entry.node][1] + pause))
         return ends

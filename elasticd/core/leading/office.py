@@ -62,7 +62,8 @@ class Office:
         spec, job = JobSpec.from_dict(record.spec), record.id
         account, trust = Account(ctx, job, began_at=ctx.now), Trust(ctx, job)
         seconds = spec.recovery.user_code_seconds
-        fitness = Fitness(ctx, job, record.unfit, frozenset(record.served))
+        costly = spec.plain is not None
+        fitness = Fitness(ctx, job, record.unfit, costly, frozenset(record.served))
         return cls(
             ctx,
             spec,

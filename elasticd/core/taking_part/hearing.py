@@ -101,10 +101,10 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
                 us.reports.report()
             if done := us.answers.prepared(serial, point, reason, replays):
                 us.reports.tell(done)
-        case TrainerRefused(reason, unfit):
+        case TrainerRefused(reason, unfit, looping):
             kept = us.place is not None
             if unfit:
-                us.fails(Failing(reason))
+                us.fails(Failing(reason, looping))
                 us.reports.accuse("worker_exit", reason, failing=us.failing, kept=kept)
                 us.reports.report()
             else:

@@ -171,7 +171,9 @@ class TrainerRefused:
     kind: ClassVar = "refused"
     reason: str
     unfit: bool = False
-    """The state doesn't fit what the script has built here."""
+    """The state doesn't fit what the script has built here, or it fails here alone."""
+    looping: bool = False
+    """It fails while it trains."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,8 +250,8 @@ class TrainerProtocol(Generic[S, U]):
         if (world := self._leave()) is not None:
             self.say(w.TrainerUnloaded(world.generation, reason, spent))
 
-    def refuse(self, reason: str, *, unfit: bool = False) -> None:
-        self.say(w.TrainerRefused(reason, unfit))
+    def refuse(self, reason: str, *, unfit: bool = False, looping: bool = False) -> None:
+        self.say(w.TrainerRefused(reason, unfit, looping))
         self._leave()
 
     def out_of_memory(self, evidence: str) -> None:

@@ -16,6 +16,7 @@ from elasticd.recovery.plain import (
     Finish,
     GiveUp,
     GoOn,
+    LeaveOut,
     Limits,
     NotYet,
     ScriptHistory,
@@ -148,14 +149,117 @@ def test_who_sees_a_failure_of_the_world_before_in_this_one() -> None:
     assert isinstance(decide(told, RUNS, LIMITS)[0], Begin)
 
 
-def test_what_fails_alike_again_and_again_ends_the_job() -> None:
-    history = RUNS
-    for count in range(1, SAME_FAILURES):
-        order, history = after(history, (count + 1, "a", ""), "ValueError: no")
-        assert isinstance(order, Begin) and history.failures == count
-    order, _ = after(history, (9, "a", ""), "ValueError: no")
-    assert isinstance(order, GiveUp)
+def fails_on(
+    node: str,
+    history: ScriptHistory,
+    text: str = "ValueError: no",
+    count: int = SAME_FAILURES,
+    **more: Any,
+) -> tuple[Any, ScriptHistory]:
+    """So often in a row there, alike; the last order."""
+    order: Any = None
+    for _ in range(count):
+        assert history.ring is not None
+        world, before = (history.ring[0] + 1, "a", ""), history
+        told = words(world, history.members, ring=history.ring, state="running")
+        at = history.members.index(node)
+        told[at] = failed(told[at], text, failed_in=history.ring, **more)
+        order, history = decide(told, before, LIMITS)
+        if order == NotYet():
+            order, again = decide(told, history, LIMITS)
+            assert again == history, "what is kept of it was kept in the round before"
+    return order, history
+
+
+def without(node: str, history: ScriptHistory) -> ScriptHistory:
+    """It begins anew on the others."""
+    members = tuple(each for each in history.members if each != node)
+    told = words((90, "a", node), members, ring=history.ring, state="running")
+    order, history = decide([replace(w, entered_seconds=9.0) for w in told], history, LIMITS)
+    assert isinstance(order, Begin) and history.members == members
+    return history
+
+
+def rejoined(node: str, history: ScriptHistory) -> ScriptHistory:
+    members = tuple(sorted((*history.members, node)))
+    order, history = decide(words((99, "a", node), members), history, LIMITS)
+    assert isinstance(order, Begin) and history.members == members
+    return history
+
+
+def test_a_node_on_which_alone_it_fails_again_and_again_is_left_out() -> None:
+    order, history = fails_on("b", RUNS, count=SAME_FAILURES - 1)
+    assert isinstance(order, Begin) and history.failures == SAME_FAILURES - 1
+    order, history = fails_on("b", history, count=1)
+    assert isinstance(order, LeaveOut) and order.rank == 1
     assert "exit status 1 3 times in a row (rank 1, b)" in order.reason
+    history = without("b", history)
+    assert history.failures == history.same == 0, "the others begin with a budget of their own"
+    order, _ = decide(words((90, "a", "b"), history.members, ring=history.ring, state="running"),
+                      history, LIMITS)  # fmt: skip
+    assert isinstance(order, GoOn)
+
+
+def test_in_the_world_in_which_it_failed_too() -> None:
+    """Who lost it has waited for it, and no new world was formed."""
+    _, history = fails_on("b", RUNS, count=SAME_FAILURES - 1)
+    assert history.ring is not None
+    told = words(history.ring, ring=history.ring, state="failed", failed_in=history.ring,
+                 status=1, follows=True, text="lost")  # fmt: skip
+    told[1] = replace(told[1], follows=False, text="ValueError: no")
+    order, history = decide(told, history, LIMITS)
+    assert order == NotYet() and history.left
+    order, _ = decide(told, history, LIMITS)
+    assert isinstance(order, LeaveOut) and order.rank == 1
+
+
+def test_what_rank_0_alone_fails_of_ends_the_job_on_the_next_one() -> None:
+    """It can't save, say: that is the script's doing, and removes no node after node."""
+    order, history = fails_on("a", RUNS, "OSError: no room")
+    assert isinstance(order, LeaveOut) and order.rank == 0
+    order, _ = fails_on("b", without("a", history), "OSError: no room")
+    assert isinstance(order, GiveUp)
+    assert "3 times in a row, as before on a (rank 0, b)" in order.reason
+
+
+def test_another_node_that_fails_otherwise_is_left_out_too() -> None:
+    _, history = fails_on("a", RUNS)
+    order, history = fails_on("b", without("a", history), "KeyError: 3")
+    assert isinstance(order, LeaveOut)
+    order, _ = fails_on("c", without("b", history), "TypeError: no")
+    assert isinstance(order, GiveUp), "nobody else is left"
+
+
+def test_who_is_tried_again_and_fails_as_before_is_left_out_at_once() -> None:
+    _, history = fails_on("b", RUNS)
+    history = rejoined("b", without("b", history))
+    assert isinstance(fails_on("b", history, count=1)[0], LeaveOut)
+    assert isinstance(fails_on("b", history, "KeyError: no", count=1)[0], Begin)
+    assert isinstance(fails_on("c", history, count=SAME_FAILURES - 1)[0], Begin)
+
+
+def test_two_nodes_that_fail_each_time_end_the_job() -> None:
+    history, order = RUNS, None
+    for count in range(SAME_FAILURES):
+        told = words((count + 2, "a", ""), ring=history.ring, state="running")
+        for rank in (0, 2):
+            told[rank] = failed(told[rank], failed_in=history.ring)
+        order, history = decide(told, history, LIMITS)
+    assert isinstance(order, GiveUp)
+
+
+def test_a_node_on_which_it_is_killed_too_often_is_left_out() -> None:
+    order, history = fails_on("c", RUNS, "step 3", LIMITS.restarts, status=-9)
+    assert isinstance(order, Begin)
+    order, _ = fails_on("c", history, "step 3", 1, status=-9)
+    assert isinstance(order, LeaveOut) and "9 times in a row, at last (rank 2, c)" in order.reason
+
+
+def test_who_was_left_out_is_forgotten_once_it_ran_for_long() -> None:
+    _, history = fails_on("b", RUNS)
+    history = without("b", history)
+    _, history = fails_on("c", history, count=1, ran_seconds=LIMITS.steady_seconds)
+    assert history.left == ()
 
 
 def test_the_budget_of_failures_that_differ() -> None:
@@ -226,8 +330,9 @@ def test_what_fails_alike_may_differ_in_numbers_and_in_who_else_fails(status: in
                 told[rank], text, failed_in=history.ring, follows=False, status=status
             )
         order, history = decide(told, history, LIMITS)
-        assert isinstance(order, GiveUp if count == SAME_FAILURES else Begin), count
-    assert isinstance(order, GiveUp) and "3 times in a row (rank 1, b)" in order.reason
+        assert isinstance(order, NotYet if count == SAME_FAILURES else Begin), count
+    order, _ = decide(told, history, LIMITS)
+    assert isinstance(order, LeaveOut) and "3 times in a row (rank 1, b)" in order.reason
 
 
 def test_another_rank_or_another_way_is_not_the_same() -> None:

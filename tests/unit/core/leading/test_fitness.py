@@ -81,6 +81,21 @@ def test_it_is_tried_again_by_itself_after_twice_as_long_each_time(fitness: Fitn
     assert len(told(fitness.ctx, "node_tried_again")) == 3
 
 
+def test_who_would_cost_the_others_their_work_is_tried_again_when_asked_for(
+    fitness: Fitness,
+) -> None:
+    """Of a plain job; who has not come as far as its script costs nothing."""
+    fitness.costly = True
+    leave_out(fitness, A)
+    leave_out(fitness, B, looping=True)
+    assert fitness.second_chances(5) == {A}
+    assert fitness.deadlines()[1] == inf
+    wait(fitness, 10 * fitness.ctx.timing.unfit_seconds)
+    assert fitness.left_out == {B}
+    fitness.try_again([B])
+    assert fitness.left_out == frozenset()
+
+
 def test_a_leader_that_finds_it_left_out_waits_from_when_it_knows(fitness: Fitness) -> None:
     fitness.recall(record(Unfit(B, 1, "no dataset")))
     assert fitness.deadlines() == [50.0 + fitness.ctx.timing.unfit_seconds, inf]
