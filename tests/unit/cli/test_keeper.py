@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import psutil
 import pytest
 
 from elasticd.cli import keeper, local
-from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, RestartPauses
+from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Kept, RestartPauses
 from elasticd.client.processes import find_daemon
+from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.assembly import identity
 
 WAIT_SECONDS = 60.0
@@ -99,3 +101,26 @@ def test_what_was_told_to_end_stays_away(
     os.kill(crashed.pid, signal.SIGKILL)
     wait_for("another node-1", lambda: _other(cluster / "node-1", crashed.pid))
     assert (find_daemon(cluster / "node-0") is None) == (failure is None)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("status", "again"), [(4, False), (1, True)])
+def test_what_no_restart_cures_is_not_started_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], status: int, again: bool
+) -> None:
+    """A daemon that has named itself and then found its journal damaged, say."""
+    home = tmp_path / "node-0"
+    home.mkdir()
+    named = home / DAEMON_FILE
+    named.write_text('{"pid": 0}')
+    kept = Kept(home, [sys.executable, "-c", f"raise SystemExit({status})"])
+    kept.pauses.due = 0.0
+    kept.look(0.0)
+    assert kept.child is not None
+    assert kept.child.wait(WAIT_SECONDS) == status
+    for now in (1.0, 1000.0):
+        kept.look(now)
+    assert (kept.child is not None) == again and named.exists() == again
+    kept.let_go()
+    said = capfd.readouterr().out
+    assert (f"node-0: ended with status {status}; no restart cures that" in said) != again
