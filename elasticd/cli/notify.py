@@ -16,7 +16,7 @@ from elasticd.core.words.requests.looking import ShowStatus, TryNotices
 
 _TEST_SECONDS = 180.0
 """Longer than all that a node may have to do."""
-TELLERS = Table(("node", "state", "tells people of"))
+TELLERS = Table(("node", "state", "tells people of"), text="tells people of")
 
 
 def notify(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import pkgutil
 import re
 
 import pytest
@@ -10,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from elasticd import cli
 from elasticd.cli import output
 from elasticd.cli.checkpoints import STORED
+from elasticd.cli.mac.choosing import RESULTS
+from elasticd.cli.notify import TELLERS
 from elasticd.cli.tables import Table, cut, fitted, fold, shown
 
 NAMES = st.text("abcxyz0189-", min_size=1, max_size=40)
@@ -24,27 +29,36 @@ TEXTS = st.none() | st.text(
 )
 HOLDERS = st.lists(NAMES, min_size=1, max_size=6).map(" ".join)
 
-JOB_ROWS = st.tuples(
-    NAMES, STATES, STEPS, NUMBERS, NUMBERS, st.integers(0, 64), st.integers(0, 9999), TEXTS
-)
-NODE_ROWS = st.tuples(
-    NAMES, NAMES, STATES, NUMBERS, st.none() | NAMES, NAMES, st.none() | NAMES, TEXTS
-)
-STORED_ROWS = st.tuples(
-    NUMBERS, NAMES, NAMES, st.integers(1, 64), st.integers(1, 9), st.sampled_from(["yes", "no"]),
-    st.just("2026-01-31T14:30:00"), HOLDERS,
-)  # fmt: skip
-BYTES = st.none() | st.integers(0).map(output.shown_bytes)
-RANK_ROWS = st.tuples(
-    st.integers(0, 64), NAMES, NUMBERS, NUMBERS, st.integers(0), NUMBERS, BYTES, BYTES, BYTES
-)
+BYTES = st.none() | st.integers(0, 2**60).map(output.shown_bytes)
+MOMENTS = st.just("2026-01-31T14:30:00")
+CELLS = NAMES | STATES | STEPS | NUMBERS | BYTES | MOMENTS | st.sampled_from(["yes", "0.4 ms"])
+
+
+def all_tables() -> dict[str, Table]:
+    """Those of all modules, by where they are; and the nodes' with the columns that it may have."""
+    found = {}
+    for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
+        if not module.name.endswith("__main__"):
+            for name, thing in vars(importlib.import_module(module.name)).items():
+                if isinstance(thing, Table):
+                    found.setdefault(thing, f"{module.name.rpartition('.')[2]}.{name}")
+    columns, drops = output.NODES.columns, output.NODES.drops
+    found[Table((*columns, "role"), drops)] = "nodes with roles"
+    found[NOTED_NODES] = "nodes with notes"
+    return {name: table for table, name in found.items()}
+
+
+def rows_of(table: Table) -> st.SearchStrategy[list[tuple[object, ...]]]:
+    """What may stand there: of each column other kinds of things, and in the text anything."""
+    texts = HOLDERS if table.ids else TEXTS
+    cells = [texts if name == table.text else CELLS for name in table.columns]
+    return st.lists(st.tuples(NAMES | NUMBERS, *cells[1:]), max_size=4)
+
 
 NOTED_NODES = Table((*output.NODES.columns, "note"), output.NODES.drops, text="note")
-TABLES = st.one_of(
-    st.tuples(st.just(output.JOBS), st.lists(JOB_ROWS, max_size=4)),
-    st.tuples(st.just(NOTED_NODES), st.lists(NODE_ROWS, max_size=4)),
-    st.tuples(st.just(STORED), st.lists(STORED_ROWS, max_size=4)),
-    st.tuples(st.just(output.RANKS), st.lists(RANK_ROWS, max_size=4)),
+NAMED = all_tables()
+TABLES = st.sampled_from(list(NAMED.values())).flatmap(
+    lambda table: st.tuples(st.just(table), rows_of(table))
 )
 
 
@@ -64,10 +78,22 @@ def test_a_brief_text_below_its_row_ends_without_blanks() -> None:
     assert as_text(table, [("0", "running", "0/0", "1 ")], 20)[2] == "  1"
 
 
-@settings(max_examples=400, deadline=None)
-@given(TABLES, st.integers(20, 200))
-def test_what_is_shown_is_whole(made: tuple[Table, list[tuple[object, ...]]], width: int) -> None:
-    table, rows = made
+def test_all_tables_are_found() -> None:
+    assert {output.JOBS, output.RANKS, TELLERS, STORED, RESULTS} <= {*NAMED.values()}
+
+
+def test_what_a_node_tells_people_of_is_folded() -> None:
+    told = "job_failed, job_finished, node_lost, node_joined, job_parked"
+    lines = as_text(TELLERS, [("mac-studio-1", "alive", told)], 50)
+    assert max(map(cell_len, lines)) <= 50 and told in " ".join(" ".join(lines).split()), lines
+
+
+@pytest.mark.parametrize("name", NAMED)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), width=st.integers(20, 200))
+def test_what_is_shown_is_whole(name: str, data: st.DataObject, width: int) -> None:
+    table = NAMED[name]
+    rows = data.draw(rows_of(table))
     lines = as_text(table, rows, width)
     dropped = left_out(lines)
 
@@ -78,6 +104,7 @@ def test_what_is_shown_is_whole(made: tuple[Table, list[tuple[object, ...]]], wi
     words = set(itertools.chain(cells, *(text.split() for text in ids)))
     for line in lines:
         assert cell_len(line) <= width or line.strip() in words, line
+        assert cell_len(line) <= width or " " not in line.strip(), line
 
     spaced = [f" {line} " for line in lines]
     for row in rows:
@@ -114,7 +141,7 @@ def test_in_a_pipe_each_row_is_one_line(made: tuple[Table, list[tuple[object, ..
     table, rows = made
     lines = as_text(table, rows, None)
     assert len(lines) == 1 + len(rows)
-    assert lines[0].split() == [name.upper() for name in table.columns]
+    assert lines[0].split() == " ".join(table.columns).upper().split()
 
 
 JOB = ("byte-lm-12-k3f9", "recovering", "58/400", 2.134567, 3.1, 3, 12, "node-1 is silent for 2 s")
