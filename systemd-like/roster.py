@@ -70,12 +70,15 @@ class ChildRoster:
             beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
             beside.replace(self._path)
 
+    def living(self) -> list[ChildEntry]:
+        """What an earlier daemon wrote down and is still running; changes nothing."""
+        return [entry for entry in self._read() if _find(entry) is not None]
+
     def take_over(self) -> list[ChildEntry]:
         """What an earlier daemon wrote down, is still running and can be taken over; the rest of it
         is killed. To be called before the first ``add``.
         """
-        running = [entry for entry in self._read() if _find(entry) is not None]
-        for entry in running:
+        for entry in self.living():
             if entry.nonce:
                 self._entries[entry.pid] = entry
             else:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from json import loads as json_of
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import psutil
 import typer
 
+from elasticd import __version__
 from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
 from elasticd.cli.daemons import LOG_FILE
@@ -24,6 +26,7 @@ from elasticd.cli.keeper import keeper_of
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.running import TrialResult, run_probe
+from elasticd.cli.machine import HERE, Machine
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.output import failure_of
 from elasticd.cli.screen import print_json, say
@@ -35,9 +38,10 @@ from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, NoDaemonError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
+from elasticd.preflight.nodes import CheckResult
 from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, SPEED_NAME, SPEEDS_NAME
 from elasticd.removing import remove_tree
-from elasticd.settings.localhomes import cluster_of, is_local, node_homes
+from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_homes
 from elasticd.settings.ownhome import refuse_open
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.children.server import ROSTER_NAME
@@ -90,14 +94,16 @@ def doctor(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Say what is wrong with this node's home: its journal, settings, disk and stored files.
+    """Say what is wrong with this node: its home, and this machine.
 
-    It checks all that its daemon checks when it starts: settings, certificate, address. If the
-    daemon doesn't run since the disk refused, that is said too, with when and where. So is one that
-    runs and doesn't answer, one that ended without being stopped, and whether it listens on all
-    networks of this machine. A daemon that runs is asked whether macOS lets it reach its
-    neighbours. It needs no daemon and changes nothing. Of a local cluster's home all nodes are
-    looked at. Each finding says where, the cause and the cure.
+    Of the home it looks at journal, settings, disk, stored files, and what was left behind; of the
+    machine at clock, memory, MLX, and on a Mac GPU, power, sleep, heat and firewall. It checks all
+    that the daemon checks when it starts: settings, certificate, address. If that doesn't run since
+    the disk refused, it says so, with when and where. So it does of one that runs and doesn't
+    answer, of one that ended without being stopped, and whether it listens on all networks of this
+    machine. A daemon that runs is asked whether macOS lets it reach its neighbours. It needs no
+    daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each finding says
+    where, the cause and the cure.
 
     --mac is for the first day with a Mac: probes of its system, processes, disk and GPU, each in a
     process of its own with a deadline, and the demo at the end. One installs a service for a while,
@@ -126,8 +132,11 @@ def doctor(
     found = [(folder, _looked_at(folder)) for folder in homes]
     if not options.json:
         _say_findings(found)
+    machine = Machine().checked(options.home, [each.name for each in probes])
+    if not options.json:
+        _say_machine(machine)
     results = _tried(probes, homes[0] if homes else None, quiet=options.json)
-    told = _all_told(found, results)
+    told = _all_told(found, machine, results)
     if bundle is not None:
         printed = {each.probe.name: each.printed for each in results}
         write_bundle(bundle, homes, told, printed)
@@ -155,14 +164,18 @@ def _tried(probes: Sequence[MacProbe], disk: Path | None, *, quiet: bool) -> lis
 
 
 def _all_told(
-    found: Sequence[tuple[Path, Sequence[HomeFinding]]], results: Sequence[TrialResult]
+    found: Sequence[tuple[Path, Sequence[HomeFinding]]],
+    machine: Sequence[CheckResult],
+    results: Sequence[TrialResult],
 ) -> dict[str, Any]:
     """What ``--json`` prints."""
     wrong = sum(each.wrong for _, findings in found for each in findings)
+    wrong += sum(each.verdict == "fail" for each in machine)
     wrong += sum(each.finding.verdict == "fail" for each in results)
     homes = [{"home": str(folder), "findings": [_told(f) for f in each]} for folder, each in found]
     probes = {"probes": [each.plain() for each in results]} if results else {}
-    return {"wrong": wrong, "homes": homes, **probes}
+    checks = [asdict(each) for each in machine]
+    return {"wrong": wrong, "homes": homes, "machine": checks, **probes}
 
 
 def _say_findings(found: Sequence[tuple[Path, Sequence[HomeFinding]]]) -> None:
@@ -170,13 +183,29 @@ def _say_findings(found: Sequence[tuple[Path, Sequence[HomeFinding]]]) -> None:
         if not any(each.wrong for each in findings):
             say(f"{folder}: nothing is wrong")
         for each in findings:
-            say(f"{'WRONG' if each.wrong else 'note'}  {each.path}")
-            say(f"       {each.cause}.")
-            say(f"       {each.cure}.")
+            _say_one(str(each.path), each.cause, each.cure, wrong=each.wrong)
+
+
+def _say_machine(found: Sequence[CheckResult]) -> None:
+    if not any(each.verdict == "fail" for each in found):
+        say(f"{HERE}: nothing is wrong")
+    for each in found:
+        if each.verdict != "pass":
+            where = f"{each.where}: {each.check}"
+            _say_one(where, each.value, each.cure, wrong=each.verdict == "fail")
+
+
+def _say_one(where: str, cause: str, cure: str, *, wrong: bool) -> None:
+    say(f"{'WRONG' if wrong else 'note'}  {where}")
+    say(f"       {cause}.")
+    say(f"       {cure}.")
 
 
 def _looked_at(home: Path) -> list[HomeFinding]:
-    found = examine(home, running=_runs(home), start=_start(home))
+    running, start = _runs(home), _start(home)
+    found = examine(home, running=running, start=start)
+    with contextlib.suppress(OSError):  # of another account's that is said already
+        found += Machine().of_home(home, start, running=running)
     return [*found, *_of_daemon(home, ill=any(each.wrong for each in found))]
 
 
@@ -191,7 +220,8 @@ def _of_daemon(home: Path, *, ill: bool) -> list[HomeFinding]:
         return [_silent(home, process, error)]
     except ElasticdError:
         return []
-    return [*walled(home, status), *failures(home, status)]
+    versions = of_version(home, process.pid, status)
+    return [*walled(home, status), *failures(home, status), *versions]
 
 
 def _died(home: Path, *, ill: bool) -> list[HomeFinding]:
@@ -256,6 +286,17 @@ def failures(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
         " everything anew"
     )
     return [HomeFinding(home / SOCKET_NAME, f"its daemon goes on, but {failed}", cure, wrong=False)]
+
+
+def of_version(home: Path, pid: int, status: Mapping[str, Any]) -> list[HomeFinding]:
+    """Whether its daemon is of another version than what is installed here."""
+    runs = [each.get("version") for each in status.get("nodes", ()) if each.get("pid") == pid]
+    if not runs or runs[0] in (None, __version__):
+        return []
+    again = begun_anew(home) if is_local(home) else quoted(of_home("service restart", home))
+    cure = f"Have it begin anew with the one that is installed: {again}"
+    cause = f"its daemon is of elasticd {runs[0]}, and {__version__} is installed"
+    return [HomeFinding(home / SOCKET_NAME, cause, cure, wrong=False)]
 
 
 def walled(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:

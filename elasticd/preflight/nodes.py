@@ -25,6 +25,10 @@ LEAST_FREE_BYTES, LOW_FREE_BYTES = 1 << 30, 10 << 30
 SKEW_SECONDS, MOST_SKEW_SECONDS = 2.0, 60.0
 LOW_BATTERY = 20.0
 """Per cent."""
+SET_CLOCK = (
+    "Let that machine set its clock by the network: System Settings > General > Date & Time,"
+    " or 'timedatectl set-ntp true' on Linux"
+)
 ANSWERS, HEAT = "answers", "heat"
 
 
@@ -118,10 +122,10 @@ def _minor(version: str) -> str:
 def _mlx(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     own, usual = each.facts.mlx, _usual(other.facts.mlx for other in all_)
     if not own:
-        return failed("MLX is not installed", "Install it there: pip install -U mlx")
+        return failed("MLX is not installed", "Install it: pip install -U mlx")
     if numbers(own) < LEAST_MLX:
         least = ".".join(map(str, LEAST_MLX))
-        return failed(own, f"Install MLX {least} or newer there: pip install -U mlx")
+        return failed(own, f"Install MLX {least} or newer: pip install -U mlx")
     if own != usual:
         cure = (
             f"Install the same everywhere, as another computes other bits: pip install mlx=={usual}"
@@ -172,10 +176,10 @@ def _brand(chip: str) -> str:
 def _memory(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     facts = each.facts
     if facts.memory_low:
-        return failed(facts.memory_low, "End there what else takes memory, or drain that node")
+        return failed(facts.memory_low, "End what else takes memory on it, or drain that node")
     if facts.memory_warned:
         cure = (
-            "If it stays so, end there what else takes memory: no spare trainer is kept meanwhile"
+            "If it stays so, end what else takes memory on it: no spare trainer is kept meanwhile"
         )
         return warned(facts.memory_warned, cure)
     return passed(f"{gibibytes(facts.memory_bytes)}, no pressure")
@@ -184,7 +188,7 @@ def _memory(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
 def _disk(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     free = each.facts.free_bytes
     cure = (
-        "Free space on the disk of its home: 'elasticctl disk' there says what takes it,"
+        "Free space on the disk of its home: 'elasticctl disk' says what takes it,"
         " 'elasticctl forget JOB' and 'elasticctl checkpoints prune JOB' remove"
     )
     value = f"{gibibytes(free)} free"
@@ -198,13 +202,7 @@ def _clock(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     if abs(ahead) < SKEW_SECONDS:
         return passed("as the others', to 2 s")
     value = f"{abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the others"
-    cure = (
-        "Let that machine set its clock by the network: System Settings > General > Date & Time,"
-        " or 'timedatectl set-ntp true' on Linux"
-    )
-    if abs(ahead) < MOST_SKEW_SECONDS:
-        return warned(value, cure)
-    return failed(value, cure)
+    return (warned if abs(ahead) < MOST_SKEW_SECONDS else failed)(value, SET_CLOCK)
 
 
 def _power(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
@@ -223,9 +221,9 @@ def _sleep(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     if not _is_mac(facts):
         return passed("not asked: no Mac")
     if not facts.power:
-        return warned("pmset tells nothing", "Run 'pmset -g' there and see what is wrong with it")
+        return warned("pmset tells nothing", "Run 'pmset -g' on it and see what is wrong with it")
     if wrong := not_awake(facts.power):
-        return warned(awake_value(facts.power), f"There: sudo pmset -a {' '.join(wrong)}")
+        return warned(awake_value(facts.power), f"On it: sudo pmset -a {' '.join(wrong)}")
     return passed(awake_value(facts.power) or "pmset tells neither sleep nor autorestart")
 
 
@@ -235,10 +233,10 @@ def _heat(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         return passed("not asked: no Mac")
     if not facts.thermal:
         command = " ".join(THERMAL)
-        return warned("macOS doesn't say", f"Run '{command}' there and see what is wrong with it")
+        return warned("macOS doesn't say", f"Run '{command}' on it and see what is wrong with it")
     if facts.thermal == NOMINAL:
         return passed(facts.thermal)
-    cure = "Give it air, let it cool down, and end there what else computes"
+    cure = "Give it air, let it cool down, and end what else computes on it"
     return warned(f"{facts.thermal}: it is hot, and slows itself down", cure)
 
 
@@ -251,7 +249,7 @@ def _firewall(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     if not _is_mac(facts):
         return passed("not asked: no Mac")
     if not facts.firewall:
-        return warned("it says nothing", "See there System Settings > Network > Firewall")
+        return warned("it says nothing", "See its System Settings > Network > Firewall")
     if firewall_is_off(facts.firewall):
         return passed(facts.firewall)
     return warned(facts.firewall, let_in(facts.program))

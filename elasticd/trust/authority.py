@@ -185,6 +185,16 @@ def good_until(certificate_pem: bytes) -> datetime:
     return _certificate(certificate_pem).not_valid_after_utc
 
 
+def good_from_until(certificate_pem: bytes) -> tuple[datetime, datetime]:
+    """Between which two moments a certificate is valid.
+
+    Raises:
+        DamageError: it is none.
+    """
+    found = _certificate(certificate_pem)
+    return found.not_valid_before_utc, found.not_valid_after_utc
+
+
 def fits(certificate_pem: bytes, key_pem: bytes) -> bool:
     """Whether a certificate is of this key."""
     return _digest_of_key(_public(_certificate(certificate_pem))) == _digest_of_key(

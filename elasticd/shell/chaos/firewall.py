@@ -66,6 +66,10 @@ class Firewall(Protocol):
         """End a cut; nothing if it has ended."""
         ...
 
+    def left(self, home: Path) -> list[str]:
+        """The names of that home's cuts, as far as this account may see them."""
+        ...
+
     def clean(self, home: Path) -> list[str]:
         """End every cut of that home; returns their names."""
         ...
@@ -151,14 +155,14 @@ class Iptables:
             self._run(*words, must=False)
         self._guards.stop(cut)
 
-    def clean(self, home: Path) -> list[str]:
+    def left(self, home: Path) -> list[str]:
         if not self._root or shutil.which(self._program) is None:
             return []
         prefix = f"-N {cut_prefix(home)}"
-        found = [line[3:] for line in self._run("-S", must=False) if line.startswith(prefix)]
-        for cut in found:
-            self.close(cut)
-        return found
+        return [line[3:] for line in self._run("-S", must=False) if line.startswith(prefix)]
+
+    def clean(self, home: Path) -> list[str]:
+        return _closed(self, home)
 
     def _run(self, *words: str, must: bool = True) -> list[str]:
         return _run([self._program, "-w", *words], must)
@@ -214,21 +218,28 @@ class PacketFilter:
         self._flows.pop(cut, None)
         self._guards.stop(cut)
 
-    def clean(self, home: Path) -> list[str]:
+    def left(self, home: Path) -> list[str]:
         if not self._root:
             return []
         listed = _run([self._program, "-a", "com.apple", "-s", "Anchors"], must=False)
         names = [line.strip().rpartition("/")[2] for line in listed]
-        found = [name for name in names if name.startswith(cut_prefix(home))]
-        for cut in found:
-            self.close(cut)
-        return found
+        return [name for name in names if name.startswith(cut_prefix(home))]
+
+    def clean(self, home: Path) -> list[str]:
+        return _closed(self, home)
 
 
 def _pf_removal(cut: str) -> tuple[tuple[str, ...], ...]:
     rules = ("-a", f"com.apple/{cut}", "-F", "rules")
     token = cut.rpartition(_TOKEN_MARK)[2]
     return (rules, ("-X", token)) if token else (rules,)
+
+
+def _closed(firewall: Firewall, home: Path) -> list[str]:
+    found = firewall.left(home)
+    for cut in found:
+        firewall.close(cut)
+    return found
 
 
 def firewall(platform: str = sys.platform) -> Firewall:

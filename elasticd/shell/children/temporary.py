@@ -25,6 +25,7 @@ from elasticd.shell.children.files import ChildFiles, made
 
 KERNELS = "mlx"
 """As MLX names the folder."""
+LINKS_PREFIX = f"elasticd-{os.getuid()}-"
 _NAME_LETTERS = 12
 _SOCKET_BYTES = len("/pymp-XXXXXXXX/listener-XXXXXXXX")
 """What ``multiprocessing`` adds for its sockets."""
@@ -103,7 +104,7 @@ class TemporaryFolders:
         most = _MOST_BYTES.get(self.platform, _USUAL_MOST_BYTES)
         if len(path) + more_bytes + _SOCKET_BYTES <= most:
             return folder
-        name = f"elasticd-{os.getuid()}-{hashlib.sha256(path).hexdigest()[:12]}"
+        name = LINKS_PREFIX + hashlib.sha256(path).hexdigest()[:12]
         return _link(self.short / name, folder.absolute()) or folder
 
 
@@ -115,12 +116,25 @@ def _remove(folders: Iterable[Path]) -> None:
             log.warning("temporary files stay", path=str(folder), reason=str(error))
 
 
+def dangling(short: Path = Path("/tmp")) -> list[Path]:
+    """Such links of ours that lead nowhere any more: nobody takes them away."""
+    try:
+        own = sorted(short.glob(f"{LINKS_PREFIX}*"))
+        return [each for each in own if each.is_symlink() and _is_ours(each) and not each.exists()]
+    except OSError:
+        return []
+
+
+def _is_ours(link: Path) -> bool:
+    return link.lstat().st_uid == os.getuid()
+
+
 def _link(link: Path, to: Path) -> Path | None:
     """A link of our own that leads there; None: it can't be made, or another user has one."""
     try:
         with contextlib.suppress(FileExistsError):
             link.symlink_to(to)
-        ours = link.lstat().st_uid == os.getuid() and link.readlink() == to
+        ours = _is_ours(link) and link.readlink() == to
     except OSError:
         return None
     return link if ours else None

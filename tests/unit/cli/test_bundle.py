@@ -16,6 +16,7 @@ from elasticd.cli.bundle import MOST_LOG_BYTES, write_bundle
 from elasticd.cli.mac import choosing
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.running import TrialResult
+from elasticd.cli.machine import Machine
 from elasticd.errors import OperationError
 from elasticd.preflight.finding import ProbeFinding, failed, passed
 from elasticd.shell.storage.health import examine
@@ -155,10 +156,11 @@ def test_the_first_day_on_a_mac_ends_in_a_table_and_a_bundle(
 ) -> None:
     fakes(monkeypatch, flush=passed("idle 17 ms"), ring=failed("rank 1 hangs", "See the firewall"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(health, "Machine", lambda: Machine(links=tmp_path))
     code, out, _ = ctl("doctor", "--mac", "--home", tmp_path / "none")
     (bundle,) = tmp_path.glob("elasticd-doctor-*.tar.gz")
     assert code == 1 and out == (
-        "pass  flush: tried\nfail  ring: tried\n\n"
+        "this machine: nothing is wrong\npass  flush: tried\nfail  ring: tried\n\n"
         "PROBE  RESULT  VALUE\nflush  pass    idle 17 ms\nring   fail    rank 1 hangs\n\n"
         f"fail  ring: See the firewall.\n{bundle.name}: look into it, and send it with your"
         " question\n"

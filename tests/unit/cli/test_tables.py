@@ -36,7 +36,7 @@ CELLS = NAMES | STATES | STEPS | NUMBERS | BYTES | MOMENTS | st.sampled_from(["y
 
 def all_tables() -> dict[str, Table]:
     """Those of all modules, by where they are; and the nodes' with the columns that it may have."""
-    found = {}
+    found: dict[Table, str] = {}
     for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
         if not module.name.endswith("__main__"):
             for name, thing in vars(importlib.import_module(module.name)).items():

@@ -70,7 +70,7 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("mlx", {"mlx": "0.33.0"}, "fail", "where most have 0.32.4", "pip install mlx==0.32.4"),
     ("system", {"release": "14.7"}, "warn", "where most have macOS 15", "drain that node"),
     ("chip", {"chip": "Apple M1, 8 GPU cores"}, "warn", "most have Apple M3", "require_exact"),
-    ("memory", {"memory_low": "pressure 4 of 4"}, "fail", "4 of 4", "End there"),
+    ("memory", {"memory_low": "pressure 4 of 4"}, "fail", "4 of 4", "End what else"),
     ("memory", {"memory_warned": "pressure 2 of 4"}, "warn", "2 of 4", "If it stays so"),
     ("disk", {"free_bytes": 5 << 30}, "warn", "5.0 GiB free", "elasticctl disk"),
     ("disk", {"free_bytes": 1 << 29}, "fail", "0.5 GiB free", "elasticctl disk"),

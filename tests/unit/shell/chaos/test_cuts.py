@@ -56,6 +56,9 @@ class FakeFirewall:
         del self.open_cuts[cut]
         self.ended.append(cut)
 
+    def left(self, home: Path) -> list[str]:
+        return []
+
     def clean(self, home: Path) -> list[str]:
         return []
 
