@@ -98,6 +98,23 @@ def test_exits_that_go_unnoticed_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.verdict == "fail" and "goes unnoticed" in found.value and found.cure
 
 
+def test_exits_that_are_noticed_late_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_SLOW_NOTICE_SECONDS", 0.0)
+    found = processes.exits(tmp_path)
+    assert (found.verdict, "noticed within" in found.value) == ("warn", True)
+    assert "seconds longer" in found.cure
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its /dev/zero has no memory of its own")
+def test_memory_that_is_not_shared_is_told(tmp_path: Path) -> None:
+    """Each who maps /dev/zero gets other pages."""
+    found = processes.descriptors(tmp_path, lambda: os.open("/dev/zero", os.O_RDWR), times=2)
+    assert (found.verdict, found.value) == ("fail", "pass 1 of 2: what was written isn't there")
+    assert "shared memory" in found.cure
+
+
 LISTENS = """
 import json, socket, sys
 port = int(json.loads(sys.argv[2])[int(sys.argv[1])].rpartition(":")[2])
