@@ -126,11 +126,18 @@ def to_install(home: Path | None, user: str | None, agent: bool) -> Service:
 
 
 def installed(home: Path | None, user: str | None, platform: str = sys.platform) -> Service:
-    """The service that is installed: on a Mac the daemon, or the agent of one person.
+    """The service that is installed: on a Mac the daemon, or the agent of one person. Where no
+    home is named it is of the one that it was installed for.
 
     Raises:
         UsageError: there is no such user, or a Mac has both.
     """
+    found = _there(home, user, platform)
+    its = found.installed_home() if home is None else None
+    return found if its in (None, found.home) else _there(its, user, platform)
+
+
+def _there(home: Path | None, user: str | None, platform: str) -> Service:
     found = service(home, user, platform)
     if not isinstance(found, LaunchdService):
         return found
@@ -244,6 +251,17 @@ def start_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
         OperationError: it can't be started, or doesn't come up; it is tried again and again then.
     """
     done = found.start()
+    _await(found, ready)
+    return done
+
+
+def restart_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
+    """Have it end and start it again, and wait until its daemon answers.
+
+    Raises:
+        OperationError: it can't be, or doesn't come up; it is tried again and again then.
+    """
+    done = found.restart()
     _await(found, ready)
     return done
 
@@ -372,7 +390,8 @@ def restart(
 
     Its rank leaves between two steps, and comes back; a job that has no other goes on from its
     newest checkpoint. A daemon that answers does it itself, without sudo, also where it runs in the
-    foreground. One that does not is restarted by launchd or systemd.
+    foreground. One that does not is restarted by launchd or systemd. It returns when the daemon
+    answers; if it doesn't within a minute, the end of its log is shown.
 
     \b
     Example:
@@ -386,7 +405,8 @@ def restart(
             _say("the daemon has begun anew", options, dry_run=False)
             return
     require_same(found, options.given_home)
-    _say(found.restart(dry_run), options, dry_run=dry_run)
+    done = found.restart(dry_run=True) if dry_run else restart_and_wait(found, _answers)
+    _say(done, options, dry_run=dry_run)
 
 
 @app.command()

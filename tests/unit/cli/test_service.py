@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.cli import service as commands
 from elasticd.cli.service import (
     Service,
     install_and_wait,
@@ -22,6 +23,7 @@ from elasticd.cli.service import (
     own_agent,
     printed_lines,
     require_same,
+    restart_and_wait,
     service,
     start_and_wait,
 )
@@ -165,8 +167,11 @@ def test_an_install_whose_daemon_does_not_come_up_leaves_the_old_service(tmp_pat
     # What was there already is not taken away, whatever becomes of its daemon.
     with pytest.raises(OperationError, match="did not come back"):
         install_and_wait(old, daemons.ready)
-    with pytest.raises(OperationError, match="line 98"):
-        start_and_wait(old, daemons.ready)
+    for verb in (start_and_wait, restart_and_wait):
+        with pytest.raises(OperationError, match="line 98"):
+            verb(old, daemons.ready)
+    daemons.comes_up = True
+    assert restart_and_wait(old, daemons.ready) == "the service is restarted"
     assert old.status().running
 
 
@@ -231,6 +236,66 @@ def test_an_install_that_launchd_refuses_leaves_the_old_service(tmp_path: Path) 
     with pytest.raises(OperationError, match="5: Input/output error"):
         install_and_wait(new, daemons.ready)
     assert old.installed() == old.plist.data() and old.status().running
+
+
+def test_where_no_home_is_named_its_own_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sudo drops ELASTICD_HOME, and the service may have another home than the usual one."""
+    folder, home = tmp_path / "LaunchDaemons", tmp_path / "elsewhere"
+    folder.mkdir()
+    real = LaunchdService.for_this_machine
+
+    def of(home: Path, *, user: str, agent: bool = False) -> LaunchdService:
+        return replace(real(home, user=user, agent=agent), folder=folder / str(int(agent)))
+
+    monkeypatch.setattr(LaunchdService, "for_this_machine", of)
+    (folder / "0").mkdir()
+    there = installed(home, None, "darwin")
+    assert isinstance(there, LaunchdService)
+    there.path.write_bytes(there.plist.data())
+    found = installed(None, None, "darwin")
+    assert found.home == home and str(home / "daemon.log") in found.log_command()
+    assert installed(tmp_path / "named", None, "darwin").home == tmp_path / "named"
+
+
+def test_a_status_tells_programs_what_launchd_says(
+    ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = launchd(tmp_path, FakeLaunchctl())
+    monkeypatch.setattr(commands, "installed", lambda home, user: found)
+    none = {"installed": False, "running": False, "pid": None, "text": "not installed"}
+    code, out, _ = ctl("service", "status", "--json")
+    assert (code, json.loads(out)) == (0, none)
+    found.install()
+    text = "running, last exit code: (never exited)"
+    told = {"installed": True, "running": True, "pid": 4100, "text": text}
+    assert json.loads(ctl("service", "status", "--json")[1]) == told
+    assert ctl("service", "status")[1] == f"{text} (process 4100)\n"
+
+
+SYSTEMCTL = """#!/bin/sh
+echo LoadState=loaded
+echo ActiveState=active
+echo SubState=running
+echo MainPID=71
+echo Result=success
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform == "darwin", reason="launchd's is asked there")
+def test_a_status_tells_programs_what_systemd_says(
+    ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "systemctl"
+    tool.write_text(SYSTEMCTL)
+    tool.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    code, out, _ = ctl("service", "status", "--json")
+    text = "active (running), last result: success"
+    told = {"installed": True, "running": True, "pid": 71, "text": text}
+    assert (code, json.loads(out)) == (0, told)
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import plistlib
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,12 @@ from elasticd.launchd.service import (
     Agent,
     LaunchdService,
     SystemLaunchctl,
+    give_to_root,
     keep_own,
     present,
 )
 from elasticd.supervision.service import Result, invoking_user
+from tests.nobody import NOBODY
 from tests.unit.launchd.fake_launchctl import FakeLaunchctl
 
 
@@ -265,6 +268,25 @@ def test_without_root_nothing_is_left_behind(service: LaunchdService) -> None:
     with pytest.raises(OperationError, match="needs root"):
         replace(service, give=refuse).install()
     assert list(service.folder.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_launchd_takes_a_daemons_file_of_root_alone(service: LaunchdService) -> None:
+    """launchctl load, too, refuses one of another owner, or that others could write."""
+    mask = os.umask(0)
+    try:
+        os.chown(service.folder, NOBODY, NOBODY)
+        given = replace(service, give=give_to_root)
+        given.install()
+        os.chown(given.path, NOBODY, NOBODY)
+        given.path.chmod(0o666)
+        replace(given, plist=replace(given.plist, path="/bin")).install()
+    finally:
+        os.umask(mask)
+    found = given.path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (0, 0, 0o644)
+    default = LaunchdService.for_this_machine(service.home, user=invoking_user())
+    assert default.give is give_to_root
 
 
 def test_dry_run_touches_nothing(
