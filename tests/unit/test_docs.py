@@ -21,8 +21,10 @@ from elasticd.cli.local import MAX_LOCAL_NODES
 from elasticd.cli.monitors.picture import MONITORED_NODES, MONITORED_RANKS
 from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.cli.performance import PERFORMANCE
+from elasticd.cli.service import service
 from elasticd.core.words import limits
 from elasticd.ipc import frames
+from elasticd.launchd.service import LaunchdService
 from elasticd.settings import job, rules, toml
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.keep import KeepRules
@@ -32,6 +34,7 @@ from elasticd.shell.chaos import inject
 from elasticd.shell.control import jobsfolder, server, submissions
 from elasticd.shell.storage import eventlog
 from elasticd.supervision import logs
+from elasticd.supervision.service import STARTED
 from tests import commandpages
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +92,22 @@ def commands(page: Path) -> list[list[str]]:
     lines += re.findall(r"`([^`\n]+)`", text)
     calls = (re.match(r"(?:sudo )?(?:\S+/)?elasticctl ([^#…|]+)", line.strip()) for line in lines)
     return [call[1].split() for call in calls if call]
+
+
+def shown_of(page: Path, command: str) -> list[str]:
+    """The lines of the block behind the one that has the command alone."""
+    text = page.read_text().partition(f"```\n{command}\n```\n")[2]
+    return text.partition("```\n")[2].partition("```")[0].splitlines()
+
+
+def test_what_an_install_of_a_service_prints_is_shown_as_it_is(tmp_path: Path) -> None:
+    page, install = ROOT / "docs/macs.md", "elasticctl service install"
+    found = service(tmp_path, None, "darwin")
+    assert isinstance(found, LaunchdService)
+    said = [line for line in found.install(dry_run=True).splitlines() if line.startswith("# would")]
+    assert [line for line in shown_of(page, f"{install} --dry-run") if line != "…"] == said
+    (done,) = shown_of(page, f"sudo .venv/bin/{install}")
+    assert done == STARTED.format(found.path, done.partition("Its home is ")[2])
 
 
 @pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: page.stem)
