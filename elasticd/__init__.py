@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elasticd import data as data
     from elasticd import plain as plain
     from elasticd.settings.distributed import DistributedConfig as DistributedConfig
     from elasticd.train import EMA as EMA
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from elasticd.train import check_weights as check_weights
     from elasticd.train import scaled_learning_rate as scaled_learning_rate
 
-_MODULES = ("plain",)
+_MODULES = ("data", "plain")
 _OTHERS = {"DistributedConfig": "elasticd.settings.distributed"}
 _TRAINING = (
     "EMA", "MemoryOptimizer", "Run", "Step", "Weighted", "all_reduce_grads", "average_gradients",
@@ -29,7 +30,7 @@ _TRAINING = (
 )  # fmt: skip
 __all__ = [
     "DistributedConfig", "EMA", "MemoryOptimizer", "Run", "Step", "Weighted", "all_reduce_grads",
-    "average_gradients", "check_weights", "plain", "scaled_learning_rate", "__version__",
+    "average_gradients", "check_weights", "data", "plain", "scaled_learning_rate", "__version__",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

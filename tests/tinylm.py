@@ -26,6 +26,7 @@ CONFIG: dict[str, Any] = {
     "eos_token_id": 257,
 }
 TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool['function']['name'] }};{% endfor %}"
     "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}a:{% endif %}"
 )

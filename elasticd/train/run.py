@@ -160,7 +160,7 @@ class Run:
         # Memory may have run out: those who wait shall see it. And the loss may need what the
         # script makes below its Run(…): then it is compiled, and probed, when it is first needed.
         with contextlib.suppress(Exception):
-            self._compute(step, step.rehearsal(grains))
+            self._compute(step, step._rehearsal(grains))
 
     def _compute(self, step: Step, batches: Iterator[Any]) -> None:
         assert self._loss_and_grad is not None
@@ -174,7 +174,7 @@ class Run:
             try:
                 loss, gradients = self._loss_and_grad(self._model, *arguments, **named)
             except (RuntimeError, MemoryError) as error:
-                if not step.ran_out(error):
+                if not step._ran_out(error):
                     raise
                 continue
             except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import subprocess
 import sys
@@ -159,16 +160,61 @@ def test_every_command_is_on_its_page_as_help_says_it() -> None:
     assert commandpages.PAGE.read_text("utf-8") == commandpages.page(), "run: make docs"
 
 
-def test_every_name_that_scripts_import_is_told() -> None:
+def api_names() -> set[str]:
     text = (ROOT / "docs/python-api.md").read_text()
-    names = set(re.findall(r"`elasticd\.([\w.]+)", text))
+    return set(re.findall(r"`elasticd\.([\w.]+)", text))
+
+
+def test_every_name_that_scripts_import_is_told() -> None:
+    names = api_names()
     assert {name.partition(".")[0] for name in names} == set(elasticd.__all__)
     for name in names:
         thing: Any = elasticd
         for part in name.split("."):
             thing = getattr(thing, part)
-    members = {each for each in dir(elasticd.Run) if not each.startswith("_")}
-    assert members <= {name.removeprefix("Run.") for name in names}
+    of_data = {name.removeprefix("data.") for name in names if name.startswith("data.")}
+    assert {name.partition(".")[0] for name in of_data} == set(elasticd.data.__all__)
+
+
+def members(cls: type) -> set[str]:
+    """What a class of ours has for scripts, beside what it is made of."""
+    own = {
+        name
+        for each in cls.__mro__
+        if each.__module__.startswith("elasticd")
+        for name in vars(each)
+    }
+    made_of = set(inspect.signature(cls).parameters) if is_shown(cls) else set()
+    return {name for name in own if not name.startswith("_")} - made_of
+
+
+def is_shown(cls: type) -> bool:
+    """Whether the page shows how one is made."""
+    return f".{cls.__name__}(" in (ROOT / "docs/python-api.md").read_text()
+
+
+def classes() -> dict[str, type]:
+    shown = {name: getattr(elasticd, name) for name in elasticd.__all__}
+    shown |= {f"data.{name}": getattr(elasticd.data, name) for name in elasticd.data.__all__}
+    return {name: thing for name, thing in shown.items() if isinstance(thing, type)}
+
+
+@pytest.mark.parametrize("name", classes())
+def test_every_member_of_what_scripts_import_is_told(name: str) -> None:
+    told = {each.removeprefix(f"{name}.") for each in api_names()}
+    assert members(classes()[name]) <= told, sorted(members(classes()[name]) - told)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("module", ["data", "plain"])
+def test_a_module_is_loaded_when_it_is_first_used(module: str) -> None:
+    code = (
+        "import sys, elasticd\n"
+        f"assert 'elasticd.{module}' not in sys.modules\n"
+        f"print(elasticd.{module}.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"elasticd.{module}\n"
 
 
 @pytest.mark.process

@@ -153,7 +153,7 @@ class Step:
     def _take(self, reduced: Reduced) -> None:
         self._reduced, self._gradients = reduced, reduced.gradients
 
-    def rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
+    def _rehearsal(self, grains: Iterator[int]) -> Iterator[Any]:
         """The batches of ``grains``, before there is a world that trains."""
         for grain in grains:
             yield self._fetch(grain)
@@ -169,11 +169,11 @@ class Step:
             self._runner.seat.phase("compute")
             return batch
         except (RuntimeError, MemoryError) as error:
-            if not self.ran_out(error):
+            if not self._ran_out(error):
                 raise
             raise GenerationLost("memory ran out") from None
 
-    def ran_out(self, error: Exception) -> bool:
+    def _ran_out(self, error: Exception) -> bool:
         """Whether ``error`` says that an allocation failed, and somebody takes care of that: the
         batch is dropped then, and the step goes on with less memory."""
         if not self._runner.ran_out(error):

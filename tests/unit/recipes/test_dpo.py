@@ -114,10 +114,8 @@ def test_wrong_rows_are_named(
 
 @pytest.mark.parametrize("answers", [("you", "no"), ([GOOD], [BAD])])
 def test_templates_are_given_a_rows_tools(
-    answers: Any, tmp_path: Path, tokenizer: Any, config: Dpo, monkeypatch: pytest.MonkeyPatch
+    answers: Any, tmp_path: Path, tokenizer: Any, config: Dpo
 ) -> None:
-    names = "{% for tool in tools or [] %}{{ tool['function']['name'] }};{% endfor %}"
-    monkeypatch.setattr(tokenizer._tokenizer, "chat_template", names + tinylm.TEMPLATE)
     tools = [{"type": "function", "function": {"name": "look"}}]
     row = {"prompt": "hi", "chosen": answers[0], "rejected": answers[1], "tools": tools}
     rows = dpo.read_pairs(tinylm.write_rows(tmp_path / "train.jsonl", [row]), tokenizer, config)

@@ -21,11 +21,13 @@ from elasticd.settings.recipe import MlxLm
 from tests import tinylm
 
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "you"}]
+TOOLS = [{"type": "function", "function": {"name": "look_up"}}]
 FORMATS: dict[str, dict[str, Any]] = {
     "text": {"text": "some words"},
     "completions": {"prompt": "two and two", "completion": "four"},
     "chat": {"messages": CHAT},
-    "tools": {"messages": CHAT, "tools": [{"type": "function", "function": {"name": "f"}}]},
+    "tools": {"messages": CHAT, "tools": TOOLS},
+    "completions with tools": {"prompt": "two and two", "completion": "four", "tools": TOOLS},
 }
 
 
@@ -46,6 +48,7 @@ def test_rows_are_what_mlx_lm_makes_of_them(
     tokens, offset = theirs.process(theirs[0])
     for ((got, start),) in read_rows(file, tokenizer, config).samples:
         assert (got.tolist(), start) == (tokens, offset)
+        assert ("look_up" in tokenizer.decode(got.tolist())) == ("tools" in FORMATS[kind])
     assert (offset > 0) == mask
 
 
