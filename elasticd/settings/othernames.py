@@ -13,6 +13,7 @@ _CURES: Mapping[KeyPath, str] = {
     ("wandb",): f"say {PROJECT}",
     ("lora_layers",): 'did you mean "num_layers"?',
     ("adapter_file",): 'did you mean "adapter_path"?',
+    ("config",): "leave it out: what that file says is said here, or recipe.config names it",
     ("epochs",): 'did you mean "iters"?',
     ("lora_parameters", "alpha"): 'did you mean "scale", which is alpha / rank?',
 }

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tests import tinylm
 pytestmark = [pytest.mark.process, pytest.mark.deep]
 
 STEPS = 40
+Rows = Callable[[int, int], Iterable[Mapping[str, Any]]]
 LORA = f"""\
 model: model
 data: data
@@ -31,16 +32,31 @@ batch_size: 4
 iters: {STEPS}
 seed: 3
 steps_per_report: 1
-mask_prompt: true
 lora_parameters: {{rank: 4}}
 """
 
 
-def test_the_loss_goes_where_mlx_lms_own_loop_lets_it_go(tmp_path: Path) -> None:
+def texts(count: int, seed: int) -> list[dict[str, str]]:
+    """Rows without a prompt."""
+    return [{"text": " ".join(row.values())} for row in tinylm.completions(count, seed)]
+
+
+KINDS: dict[str, tuple[str, Rows]] = {
+    "lora": ("mask_prompt: true\n", tinylm.completions),
+    "dora": ("mask_prompt: true\nfine_tune_type: dora\n", tinylm.completions),
+    "full": ("mask_prompt: true\nfine_tune_type: full\n", tinylm.completions),
+    "texts": ("optimizer: adamw\noptimizer_config: {adamw: {weight_decay: 0.1}}\n", texts),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_goes_where_mlx_lms_own_loop_lets_it_go(kind: str, tmp_path: Path) -> None:
     """Where that is right: it is given batches of rows of like length, in this order, and ends of
     rows that leave out the target of padding that it counts besides."""
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
-    job_file = tinylm.write_job(tmp_path, LORA, tinylm.JOB.replace("micro = 2", "micro = 4"))
+    said, rows = KINDS[kind]
+    in_one = tinylm.JOB.replace("micro = 2", "micro = 4")
+    job_file = tinylm.write_job(tmp_path, LORA + said, in_one, rows)
     done = subprocess.run(
         [sys.executable, "-m", "elasticd.recipes", job_file],
         capture_output=True, text=True, timeout=200,

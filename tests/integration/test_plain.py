@@ -462,17 +462,19 @@ def test_what_is_replaced_in_arguments(cluster: Cluster, submit: Callable[..., s
         "$MLX_RANK",
         "${MLX_WORLD_SIZE}",
         "$HOME",
+        "$MLX_METAL_FAST_SYNCH",
         "$$",
         "$$HOME",
         "$NOT_THERE",
         "cost $5",
         "$",
     )
-    job = submit("arguments.py", *words, "x-$ELASTICD_RESTARTS.txt", members=1)
+    asked = '[job.env]\nMLX_METAL_FAST_SYNCH = "1"'
+    job = submit("arguments.py", *words, "x-$ELASTICD_RESTARTS.txt", members=1, plain=asked)
     cluster.wait_end(job)
     said = lines(cluster, job)
     (home,) = [line.removeprefix("[0] home ") for line in said if line.startswith("[0] home ")]
-    given = ["0", "1", home, "$", "$HOME", "$NOT_THERE", "cost $5", "$", "x-0.txt"]
+    given = ["0", "1", home, "1", "$", "$HOME", "$NOT_THERE", "cost $5", "$", "x-0.txt"]
     assert f"[0] given {given}" in said
     assert "[0] init {}: 1" in said and "[0] init {'backend': 'ring'}: 1" in said
     raised = [line for line in said if line.startswith("[0] init {'strict': True")]

@@ -341,15 +341,45 @@ def test_the_arguments_of_optimizers_are_mlxs() -> None:
                 check(usual)
 
 
+SCHEDULES = {
+    "cosine_decay": (0.1, 10.0, 0.01),
+    "exponential_decay": (0.1, 0.9),
+    "linear_schedule": (0.1, 0.02, 8.0),
+    "step_decay": (0.1, 0.5, 3.0),
+}
+
+
+def rates(made: optim.Optimizer, steps: int) -> list[float]:
+    """The learning rate of each step."""
+    weights = {"w": mx.ones((2, 2))}
+    found = []
+    for _ in range(steps):
+        weights = made.apply_gradients({"w": mx.ones((2, 2))}, weights)
+        found.append(made.learning_rate.item())
+    return found
+
+
+@pytest.mark.parametrize("warmup", [{}, {"warmup": 4}, {"warmup": 4, "warmup_init": 0.05}])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", ["adam", "adamw", "muon", "sgd", "adafactor"])
-def test_optimizers_and_schedules_are_mlx_lms(name: Any, config: MlxLm) -> None:
-    schedule = Schedule("cosine_decay", (0.1, 10.0), warmup=4)
+def test_optimizers_and_schedules_are_mlx_lms(
+    name: Any, schedule: str, warmup: dict[str, Any], config: MlxLm
+) -> None:
+    from mlx_lm.tuner.utils import build_schedule
+
+    arguments = SCHEDULES[schedule]
     given = {"sgd": {"momentum": 0.5}}
-    config = replace(config, optimizer=name, lr_schedule=schedule, optimizer_config=given)
+    wanted = Schedule(schedule, arguments, **warmup)
+    config = replace(config, optimizer=name, lr_schedule=wanted, optimizer_config=given)
     made = mlxlm.make_optimizer(config)
     assert type(made).__name__.lower() == name
-    assert made.learning_rate.item() == 0
     assert name != "sgd" or getattr(made, "momentum") == 0.5  # noqa: B009
+    said = {"name": schedule, "arguments": [*arguments], **warmup}  # as a YAML file has it
+    theirs = build_schedule(said)
+    found = rates(made, 15)
+    assert found == [theirs(mx.array(step)).item() for step in range(15)]
+    assert found[0] == pytest.approx(warmup.get("warmup_init", 0.0) if warmup else 0.1)
+    assert max(found) == pytest.approx(0.1)
 
 
 def test_layers_that_recompute_have_the_same_gradients(model_folder: Path, config: MlxLm) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,6 +214,7 @@ def test_both_may_say_the_same(folder: Path) -> None:
         ("report_to: swanlab", "recipe.config.report_to: is not supported: elasticctl monitor"),
         ("wandb: mine", 'recipe.config.wandb: unknown key; say [track] wandb = "PROJECT" in job'),
         ("lora_layers: 8", 'recipe.config.lora_layers: unknown key; did you mean "num_layers"?'),
+        ("config: null", "recipe.config.config: unknown key; leave it out: what that file says"),
         ("epochs: 8", 'recipe.config.epochs: unknown key; did you mean "iters"?'),
         ("hf_dataset: []", "recipe.config.hf_dataset: must be a table, or a list of tables"),
         ("hf_dataset: {}", "recipe.config.hf_dataset.path: is missing"),
@@ -257,6 +260,27 @@ def test_wrong_lines_are_named(folder: Path, line: str, error: str) -> None:
     pytest.importorskip("yaml")
     at = 13 if line.endswith("[") else 12
     assert refusal(f"{LORA}{line}\n").startswith(f"lora.yaml:{at}: {error}")
+
+
+@pytest.mark.process
+def test_each_key_of_mlx_lms_is_taken_or_refused_with_a_reason(folder: Path) -> None:
+    """At the value that it has there if nobody says one."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    # In another process: it changes how all YAML is read in its own.
+    code = "import json, mlx_lm.lora as lora; print(json.dumps(lora.CONFIG_DEFAULTS))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    usual = json.loads(said.stdout.splitlines()[-1])
+    assert len(usual) > 25
+    refused = {}
+    for key, value in usual.items():
+        model = "" if key == "model" else "model: model\n"
+        try:
+            load(f"{model}{key}: {json.dumps(value)}\n")
+        except ConfigError as error:
+            refused[key] = str(error)
+    assert refused.keys() == {"train", "config"}
+    assert "train: false is not supported: this kind of job trains" in refused["train"]
+    assert "recipe.config.config: unknown key; leave it out" in refused["config"]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,12 @@ def test_a_child_has_no(name: str) -> None:
     assert name not in of_child({name: "x"}, "")
 
 
+def test_the_fast_fence_of_metal_is_set_where_the_job_asks_for_it_alone() -> None:
+    name = "MLX_METAL_FAST_SYNCH"
+    assert name not in of_trainer({name: "1"}, "/t", JOB, ())
+    assert of_trainer({}, "/t", replace(JOB, env={name: "1"}), ())[name] == "1"
+
+
 def test_a_variable_that_the_daemon_lacks_is_named_and_no_value_is() -> None:
     with pytest.raises(OperationError) as raised:
         of_trainer({"HF_TOKEN": "s3cret"}, "", JOB, ["HF_TOKEN", "WANDB_KEY"])
