@@ -23,7 +23,7 @@ from elasticd.settings.rules import encodable
 from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
 from elasticd.train.states.base import Base
-from elasticd.train.states.lazy import keep_private
+from elasticd.train.states.lazy import keep_arrays
 from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.tracked import STATE, STREAM
@@ -299,8 +299,8 @@ class Run:
 
     def evaluate(self, fn: Callable[..., T]) -> T:
         """Call ``fn()``, or ``fn(model)`` if it takes an argument, with the model in evaluation
-        mode; has a deadline of its own. Returns what ``fn`` returns. Private arrays that the model
-        makes meanwhile, or makes in another shape, go again.
+        mode; has a deadline of its own. Returns what ``fn`` returns. Arrays that the model makes
+        meanwhile, or makes in another shape, go again.
 
         Raises:
             UsageError: ``fn`` is no function.
@@ -309,7 +309,7 @@ class Run:
             raise UsageError(f"run.evaluate() takes a function, not {fn!r}")
         modules: list[Any] = self._model.modules()  # type: ignore[no-untyped-call]
         modes = [(module, module.training) for module in modules]
-        put_back = keep_private(self._model)
+        put_back = keep_arrays(self._model)
         self._seat.phase("evaluate")
         self._model.eval()
         try:

@@ -95,22 +95,23 @@ class LazyArrays:
         return thing if isinstance(thing, Module) else None
 
 
-def keep_private(model: Module) -> Callable[[], None]:
-    """Remember what a model's modules keep by private names. The result takes away the arrays that
-    have come there since, and puts back those that are of another shape or dtype now: caches of one
+def keep_arrays(model: Module) -> Callable[[], None]:
+    """Remember which arrays a model's modules have. The result takes away those that have come
+    since, and puts back those that are gone, or are of another shape or dtype now: caches of one
     process, that others never made."""
     modules: list[Module] = model.modules()  # type: ignore[no-untyped-call]
     held = [
         (
             module,
-            {name: (value, _kinds(value), remember(value)) for name, value in _private(module)},
+            list(module),
+            {name: (value, _kinds(value), remember(value)) for name, value in _own(module)},
         )
         for module in modules
     ]
 
     def put_back() -> None:
-        for module, before in held:
-            now = dict(_private(module))
+        for module, order, before in held:
+            now = dict(_own(module))
             for name in now.keys() | before.keys():
                 value, kinds, refill = before.get(name, (_ABSENT, None, None))
                 if _kinds(now.get(name)) == kinds:
@@ -120,22 +121,32 @@ def keep_private(model: Module) -> Callable[[], None]:
                 if refill is not None:
                     refill()
                     setattr(module, name, value)
+            if list(module) != order:  # in which norms are summed
+                for name in order:
+                    if name in module:
+                        module[name] = module.pop(name)
 
     return put_back
 
 
-def _private(module: Module) -> Iterable[tuple[str, Any]]:
+def _own(module: Module) -> Iterable[tuple[str, Any]]:
+    """What it has, but for other modules."""
     for name, value in (*vars(module).items(), *module.items()):
-        if name.startswith("_") and not isinstance(value, Module):
+        if not _has_module(value):
             yield name, value
 
 
+def _has_module(value: Any) -> bool:
+    if isinstance(value, Module) or not isinstance(value, (dict, list, tuple)):
+        return isinstance(value, Module)
+    return any(map(_has_module, value.values() if isinstance(value, dict) else value))
+
+
 def _kinds(value: Any) -> Any:
-    """The shapes and dtypes of the arrays in it, but for those of modules; None if there are
-    none."""
+    """The shapes and dtypes of the arrays in it; None if there are none."""
     if isinstance(value, mx.array):
         return value.shape, value.dtype
-    if isinstance(value, Module) or not isinstance(value, (dict, list, tuple)):
+    if not isinstance(value, (dict, list, tuple)):
         return None
     items = value.items() if isinstance(value, dict) else enumerate(value)
     return {key: kinds for key, item in items if (kinds := _kinds(item)) is not None} or None

@@ -10,14 +10,15 @@ from elasticd.errors import UsageError
 from elasticd.train.states.lazy import is_private
 from elasticd.train.states.trees import describe
 
+_USE = (
+    "ave what uses the model between the steps called by run.evaluate(fn), which takes away what "
+    "the model caches meanwhile"
+)
 _SHOWN = (
     "Give the model all its arrays before Run(…), frozen where they are to be trained only later; "
-    "unfreeze() them in the body"
+    f"unfreeze() them in the body. If it is a cache, h{_USE}"
 )
-_PRIVATE = (
-    "Have what uses the model between the steps called by run.evaluate(fn), which takes away what "
-    "the model caches meanwhile; or make the array before Run(…), with the shape that it keeps"
-)
+_PRIVATE = f"H{_USE}; or make the array before Run(…), with the shape that it keeps"
 _Kind = tuple[tuple[int, ...], mx.Dtype]
 
 

@@ -249,6 +249,41 @@ def test_what_a_model_caches_in_an_evaluation_goes_with_it() -> None:
         assert {r.value[0] for r in results} == {digest}
 
 
+class Attending(nn.Module):
+    """Its cache has a name as parameters have; in evaluation mode it grows from pass to pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: Any = None
+        self.seen: Any = (mx.zeros(1), mx.ones(1))
+        self.linear = nn.Linear(4, 4)
+        self.parts: Any = [nn.Linear(4, 4)]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = self.parts[0](self.linear(x))
+        if not self.training:
+            self.cache = (x, x) if self.cache is None else (self.cache[0], mx.concatenate([x, x]))
+            self.seen = None
+        return x
+
+
+def test_caches_that_are_called_as_parameters_are_go_with_the_evaluation_too() -> None:
+    def script(seat: Any) -> None:
+        model: Any = nn.Sequential(Attending(), Anchored())
+        attending = model.layers[0]
+        attending.freeze(keys=["seen"], recurse=False)
+        order = list(attending)
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA)
+        for _ in run:
+            weight = attending.linear.weight
+            run.evaluate(lambda: [model(mx.array(DATA)) for _ in range(3)])
+            assert attending.cache is None and [a.item() for a in attending.seen] == [0, 1]
+            assert list(attending) == order and attending.linear.weight is weight
+
+    (result,) = Cohort(spec(train__steps=2), script, random.Random(0)).run(["a"]).values()
+    assert result.error is None
+
+
 def test_what_a_body_makes_a_model_cache_is_refused_with_the_cure() -> None:
     def script(seat: Any) -> None:
         model: Any = nn.Sequential(Cached(), Anchored())
