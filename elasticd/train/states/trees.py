@@ -40,16 +40,26 @@ class Slot:
 
 
 class _InPlace:
-    """A tuple in its place: what is put into it makes another one there."""
+    """A tuple in its place: what is put into it makes another one there.
+
+    Raises:
+        LookupError: something else is there by now.
+    """
 
     def __init__(self, place: Slot) -> None:
         self._place = place
 
+    def _tuple(self) -> tuple[Any, ...]:
+        found = self._place.value
+        if isinstance(found, tuple):
+            return found
+        raise LookupError("there is no tuple any more")
+
     def __getitem__(self, number: int) -> Any:
-        return self._place.value[number]
+        return self._tuple()[number]
 
     def __setitem__(self, number: int, value: Any) -> None:
-        before = self._place.value
+        before = self._tuple()
         self._place.put(rebuilt(before, (*before[:number], value, *before[number + 1 :])))
 
 

@@ -9,6 +9,7 @@ starts from what it has made leaves the same. A memory that grows with each pass
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import Any
 
 import mlx.core as mx
@@ -119,20 +120,40 @@ class Forward:
         self._delicate = layout.state_paths
 
     def state_of(self, layout: Layout) -> dict[str, mx.array]:
-        """The state that a pass may change, as it left it."""
-        return {leaf.path: self._slots[leaf.path].value for leaf in layout.state}
+        """The state that a pass may change, as it left it.
+
+        Raises:
+            UsageError: it took some away.
+        """
+        return {leaf.path: self._left(leaf.path) for leaf in layout.state}
 
     def replaced(self, layout: Layout, given: Container[str]) -> dict[str, mx.array]:
         """Arrays that the pass replaced though it isn't known to change them (a compiled function
         that returns the model's state replaces all), not evaluated; but those that are ``given`` a
-        gradient."""
+        gradient.
+
+        Raises:
+            UsageError: it took one away.
+        """
         return {
-            path: slot.value
-            for path, slot in self._slots.items()
+            path: left
+            for path, base in self.base.items()
             if path not in layout.state_paths
             and path not in given
-            and slot.value is not self.base[path]
+            and (left := self._left(path)) is not base
         }
+
+    def _left(self, path: str) -> mx.array:
+        """What the pass has left there."""
+        with suppress(LookupError):
+            left = self._slots[path].value
+            if isinstance(left, mx.array):
+                return left
+        raise UsageError(
+            f"a forward pass took away {path}, which was {describe(self.base[path])}: let every "
+            "pass leave an array of that shape there, or keep what comes and goes outside of the "
+            "module"
+        )
 
     def tries_again(self, grain: int, replaced: Mapping[str, mx.array]) -> bool:
         """Whether the pass of ``grain`` has to be made once more, to see if what it ``replaced`` in

@@ -29,7 +29,8 @@ class Model(nn.Module):
         super().__init__()
         self.layer = nn.Linear(2, 2)
         self.table = mx.zeros((3,))
-        self.freeze(keys=["table"], recurse=False)
+        self.pair, self.moved = (mx.zeros(2), mx.ones(2)), (mx.zeros(2),)
+        self.freeze(keys=["table", "pair", "moved"], recurse=False)
         self.passes = 0
         self._forward = forward
 
@@ -176,6 +177,18 @@ def appear(model: Any) -> None:
     model.extra = mx.zeros((1,))
 
 
+def taking_away(name: str, left: Any = None) -> Callable[[Any], None]:
+    """What the first pass has left alone, or has assigned."""
+
+    def forward(model: Any) -> None:
+        if model.passes > 4:
+            setattr(model, name, left)
+        elif name == "moved":
+            model.moved = tuple(array + 1 for array in model.moved)
+
+    return forward
+
+
 def change_parameter(model: Any) -> None:
     model.layer.weight = model.layer.weight * 2
 
@@ -190,6 +203,13 @@ def count_randomly(model: Any) -> None:
         (change_late, "changed table, which the first pass"),
         (appear, "made extra come or go"),
         (count_randomly, "counter is .*int32 and differs"),
+        (taking_away("table"), r"took away table, which was float32\[\d+\]: let every pass leave"),
+        (taking_away("table", 3), "took away table, which"),
+        (taking_away("pair"), r"took away pair\.0, which"),
+        (taking_away("pair", mx.zeros((2, 2))), r"took away pair\.0, which was"),
+        (taking_away("pair", (None, None)), r"took away pair\.0, which was float32\["),
+        (taking_away("pair", (mx.zeros(2),)), r"took away pair\.1, which"),
+        (taking_away("moved"), r"took away moved\.0, which"),
     ],
 )
 def test_state_that_can_not_be_kept_equal_is_named(
