@@ -13,6 +13,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.optimizers as optim
 
+from elasticd.errors import MismatchError
 from elasticd.train.states.trees import Slot
 
 _SMALL_BYTES = 4096
@@ -45,8 +46,26 @@ def remember(tree: Any, *, long: bool = False) -> Callable[[], None]:
 
 def put_state(optimizer: optim.Optimizer, saved: Any) -> None:
     """Give an optimizer a state whole, in the dicts and lists that it has: a compiled function of
-    the script's may hold them."""
+    the script's may hold them.
+
+    Raises:
+        MismatchError: it joins more or fewer optimizers than the state is of; nothing was changed.
+    """
+    _check_parts(optimizer, saved)
     optimizer.state = _refilled(optimizer.state, saved)
+
+
+def _check_parts(optimizer: optim.Optimizer, saved: Any) -> None:
+    if not isinstance(optimizer, optim.MultiOptimizer):
+        return
+    parts, states = optimizer.optimizers, saved.get("states") if isinstance(saved, dict) else None
+    if not isinstance(states, list) or len(states) != len(parts):
+        there = "another optimizer" if states is None else f"a MultiOptimizer of {len(states)}"
+        raise MismatchError(
+            f"a MultiOptimizer of {len(parts)} is here, and the state is that of {there}"
+        )
+    for part, state in zip(parts, states, strict=True):
+        _check_parts(part, state)
 
 
 def _refilled(node: Any, saved: Any) -> Any:
