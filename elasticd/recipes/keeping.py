@@ -52,7 +52,7 @@ class Keeper:
             OSError: the disk refuses.
         """
         found = self._matching()
-        steady = {n: s for n, s in found.items() if ended or self._seen.get(n) == s}
+        steady = {n: s for n, s in found.items() if ended or _rests(self._seen.get(n), s)}
         self._seen = found
         known = {name: each for name, each in self._known.items() if name in found}
         for name, signature in steady.items():
@@ -80,6 +80,12 @@ class Keeper:
             name = path.relative_to(self._store.work).as_posix()
             if travels(name) and (signature := self._store.signature(name)) is not None:
                 yield name, signature
+
+
+def _rests(before: Signature | None, now: Signature) -> bool:
+    """Nobody writes it: it is as it was, or another file of the same size is there, as where each
+    new one is renamed to that name. One that is written there is shorter at first."""
+    return before is not None and (before == now or (before[0] == now[0] and before[2] != now[2]))
 
 
 class Keeping:

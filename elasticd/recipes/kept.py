@@ -35,7 +35,7 @@ _LONGEST_NAME = 150
 _MOST_INDEX_BYTES = 1 << 20
 
 Signature = tuple[int, int, int]
-"""A file's size, time and inode. One that has the same twice in a row is not being written."""
+"""A file's size, time and inode."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -71,6 +72,21 @@ def test_a_file_that_is_being_written_is_kept_once_it_rests(tmp_path: Path) -> N
     assert keeper.look() is True and [b.read_text() for b in node.blobs] == ["one"]
     node.writes("ckpt/1.npz", "once more")
     assert keeper.look(ended=True) is True, "who wrote it has ended"
+
+
+def test_a_file_that_is_replaced_at_each_look_is_kept(tmp_path: Path) -> None:
+    """By a whole one, as a rename does it; which is as long as the one before."""
+    node = Node(tmp_path)
+    keeper, name = node.keeper(), node.work / "ckpt/latest.npz"
+    with contextlib.ExitStack() as held:  # a file that is open leaves its inode to no other
+        for text, kept in (("one", False), ("two", True), ("three", False), ("seven", True)):
+            node.writes("ckpt/tmp", text)
+            (node.work / "ckpt/tmp").replace(name)
+            held.enter_context(name.open("rb"))
+            assert keeper.look() is kept
+    assert sorted(b.read_text() for b in node.blobs) == ["seven", "two"]
+    name.write_text("nine!")
+    assert keeper.look() is False, "it is written where it is"
 
 
 def test_the_newest_are_kept_and_no_others(tmp_path: Path) -> None:
