@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from elasticd.recovery.signatures import FATAL_SIGNALS
+from elasticd.recovery.signatures import FATAL_SIGNALS, last_words
 from elasticd.recovery.unknown import added
 
 ScriptState = Literal["none", "running", "done", "failed"]
@@ -324,7 +324,7 @@ def _kind(word: ScriptWord) -> str:
     Numbers in it (a pid, a step) may differ."""
     if word.status is None or word.status <= 0:
         return how(word.status)
-    raised = last_line(word.text).partition(":")[0]
+    raised = last_words(word.text).partition(":")[0]
     return f"{how(word.status)} {re.sub(r'[0-9]+', '#', raised)}"
 
 
@@ -333,11 +333,6 @@ def how(status: int | None) -> str:
     if status is None:
         return "hung"
     return f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-
-
-def last_line(text: str) -> str:
-    """What it said at last."""
-    return text.strip().rpartition("\n")[2].strip()
 
 
 def _said_of(word: ScriptWord, often: str, early: str = "") -> str:

@@ -111,6 +111,19 @@ def of_text(text: str) -> tuple[Told, str] | None:
     return None
 
 
+def last_words(text: str) -> str:
+    """What a process said at last, on one line: its last line, and of a traceback before that what
+    was raised, whose message may have more lines."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    last = lines[-1].strip()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    behind = lines[frames[-1] + 1 :] if frames else []
+    raised = next((line for line in behind if not line[0].isspace()), last)
+    return last if raised == last else f"{raised} … {last}"
+
+
 def _matches(pattern: str, line: str) -> bool:
     at = 0
     for part in pattern.split("*"):

@@ -27,7 +27,7 @@ from elasticd.recipes.keeping import Keeper, Keeping
 from elasticd.recipes.kept import CALLS, FOLDER, OUTPUTS, WORK, KeptFiles
 from elasticd.recipes.script import STOPPED_SECONDS, Ring, Script, said
 from elasticd.recovery import plain as p
-from elasticd.recovery.signatures import of_text
+from elasticd.recovery.signatures import last_words, of_text
 from elasticd.settings.job import JobSpec
 from elasticd.settings.plain import RESTARTS, TICK_SECONDS
 from elasticd.shell.children.ports import ClaimedPort, claim_port
@@ -328,7 +328,7 @@ class _Company:
         evidence = f"the script {p.how(told.status)}"
         if told.status is None:
             evidence = f"the script hangs: {told.text}"
-        elif told.status > 0 and (said := p.last_line(told.text)):
+        elif told.status > 0 and (said := last_words(told.text)):
             evidence += f": {said}"
         if why:
             evidence = f"{why}: {evidence}"

@@ -7,6 +7,8 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
+from elasticd.recovery.signatures import last_words
+
 MAX_REASON_LETTERS = 4000
 """Of a reason that people read, with the sentence that says what is missing."""
 _FIRST_LETTERS = 1000
@@ -32,10 +34,10 @@ def clipped(text: str) -> str:
 
 def in_short(reason: object) -> str | None:
     """A reason on one line; of a traceback the beginning and the end say it."""
-    lines = [line.strip() for line in str(reason or "").splitlines() if line.strip()]
-    if len(lines) > 1:
-        return f"{lines[0]} … {lines[-1]}"
-    return lines[0] if lines else None
+    first, *rest = str(reason or "").strip().splitlines() or [""]
+    if last := last_words("\n".join(rest)):
+        return f"{first.strip()} … {last}"
+    return first.strip() or None
 
 
 def in_a_line(reason: str) -> str:

@@ -79,6 +79,10 @@ def test_what_failed_inside_the_daemon_is_said_below_its_nodes(
         ("", None),
         ("one", "one"),
         ("failed:\n  Traceback\n  x\nValueError: no\n", "failed: … ValueError: no"),
+        (
+            'failed:\n  File "a.py", line 3\n    x()\n    ^^^\nValueError: no:\n  - a\nsee b\n',
+            "failed: … ValueError: no: … see b",
+        ),
     ],
 )
 def test_reasons_on_one_line(reason: str | None, line: str | None) -> None:

@@ -335,6 +335,14 @@ def test_what_fails_alike_may_differ_in_numbers_and_in_who_else_fails(status: in
     assert isinstance(order, LeaveOut) and "3 times in a row (rank 1, b)" in order.reason
 
 
+def test_what_fails_alike_may_say_more_than_a_line() -> None:
+    raised = 'Traceback …\n  File "a.py", line 1\n    f()\nValueError: a row:\n'
+    _, history = fails_on("b", RUNS, f"{raised}Monday: no", count=1)
+    _, history = fails_on("b", history, f"{raised}Tuesday: no", count=1)
+    order, _ = fails_on("b", history, f"{raised}no", count=1)
+    assert isinstance(order, LeaveOut) and "3 times in a row (rank 1, b)" in order.reason
+
+
 def test_another_rank_or_another_way_is_not_the_same() -> None:
     history = RUNS
     for count in range(1, LIMITS.restarts + 1):

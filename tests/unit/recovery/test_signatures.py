@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.recovery.signatures import SIGNATURES, LastMemory, cause_of_exit, of_text
+from elasticd.recovery.signatures import SIGNATURES, LastMemory, cause_of_exit, last_words, of_text
 
 GIB = 1 << 30
 
@@ -118,3 +118,17 @@ def test_every_signature_is_in_the_table() -> None:
     table = (Path(__file__).parents[3] / "docs" / "faults.md").read_text().lower()
     for signature in SIGNATURES:
         assert f"`{signature.text}`".replace("*", "…") in table, signature.text
+
+
+def test_of_a_traceback_what_was_raised_is_said_whatever_stands_below() -> None:
+    above = 'Traceback …\n  File "a.py", line 1, in <module>\n    f()\n    ^^^\n'
+    again = f"{above}KeyError: 1\n\nDuring handling of the above exception:\n\n{above}"
+    for text, said in (
+        ("", ""),
+        ("one\n two \n\n", "two"),
+        (f"{above}ValueError: no\n", "ValueError: no"),
+        (f"{above}ValueError: bad row:\n    5\n  why\n", "ValueError: bad row: … why"),
+        (f"{again}ValueError: no\nsee the docs\n", "ValueError: no … see the docs"),
+        (above, "^^^"),
+    ):
+        assert last_words(text) == said
