@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elasticd.counting import counted, lasting
@@ -23,6 +23,13 @@ def told(job: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of ``status --json``. Of a plain job nobody but its script knows the batch."""
     unknown = dict.fromkeys(key for key in _OF_BATCHES if key in job)
     return {**job, **unknown} if is_plain(job) else dict(job)
+
+
+def news(job: Mapping[str, Any], events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that somebody who waits wants to see: a plain job stores how its rounds stand, several
+    times in a second while its script doesn't run, and nothing of the script's."""
+    left_out = "checkpoint_committed" if is_plain(job) else None
+    return [event for event in events if event.get("kind") != left_out]
 
 
 def runs(job: Mapping[str, Any]) -> str | None:

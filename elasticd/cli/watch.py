@@ -135,6 +135,11 @@ class Sight:
     def ended(self) -> bool:
         return self.job.get("state") in ENDED
 
+    @property
+    def news(self) -> list[Event]:
+        """The events that are worth a line."""
+        return plainjobs.news(self.job, self.events)
+
 
 def sights(client: Client, job: str, *, answered: bool) -> Iterator[Sight]:
     """Looks at a job, the last one after it has ended. ``answered``: a daemon just has.
@@ -227,7 +232,7 @@ class PlainProgress:
         self._printed = 0.0
 
     def __call__(self, sight: Sight) -> None:
-        for event in sight.events:
+        for event in sight.news:
             say(event_line(event), flush=True)
         now = time.monotonic()
         under_way = sight.job.get("step") or (is_plain(sight.job) and sight.job.get("ranks"))
@@ -249,8 +254,8 @@ class LiveProgress:
     def update(self, sight: Sight) -> None:
         """Take over a new look."""
         self._job = sight.job
-        if sight.events:
-            self._event = event_line(sight.events[-1])
+        if news := sight.news:
+            self._event = event_line(news[-1])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         job, width = self._job, options.max_width

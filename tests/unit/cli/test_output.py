@@ -176,3 +176,12 @@ def test_a_plain_job_is_shown_without_steps(
     shows = watch.PlainProgress()
     shows(watch.Sight({**job, "step": 0}, ()))
     assert "its script runs" in capfd.readouterr().out
+    events = ({"time": 0, "kind": "node_joined"}, {"time": 0, "kind": "checkpoint_committed"})
+    for mode, told in (("plain", "node joined"), ("elastic", "checkpoint committed")):
+        sight = watch.Sight({**job, "mode": mode}, events)
+        watch.PlainProgress()(sight)
+        assert ("checkpoint committed" in capfd.readouterr().out) is (mode == "elastic")
+        console = Console(file=io.StringIO(), width=160)
+        bar.update(sight)
+        console.print(bar)
+        assert isinstance(console.file, io.StringIO) and told in console.file.getvalue()
