@@ -49,11 +49,14 @@ def __getattr__(name: str) -> Any:
 
 
 def _script_runs_alone() -> bool:
-    """Whether this is a training script without a daemon: a job.toml is beside it, or named."""
+    """Whether this may be a training script without a daemon: a job.toml is beside it, in a folder
+    above, or named."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None or "ELASTICD_CHILD" in os.environ or "ELASTICD_RESTARTS" in os.environ:
         return False  # a trainer's, or a plain job's
-    return "ELASTICD_JOB" in os.environ or Path(script).with_name("job.toml").is_file()
+    if "ELASTICD_JOB" in os.environ:
+        return True
+    return any((folder / "job.toml").is_file() for folder in Path(script).resolve().parents)
 
 
 if _script_runs_alone():

@@ -56,7 +56,7 @@ class AloneSeat:
 
     @classmethod
     def find(cls) -> AloneSeat:
-        """The job of the script that runs: ``ELASTICD_JOB``, or job.toml beside it.
+        """The job of the script that runs: ``ELASTICD_JOB``, or its job.toml.
 
         Raises:
             UsageError: there is no such file, the script has its seat already, or the job is plain
@@ -69,7 +69,8 @@ class AloneSeat:
         if not path.is_file():
             raise UsageError(
                 f"{path}: not found; elasticd.Run reads its parameters from the job.toml beside "
-                f"the script, or from the file that {JOB_VARIABLE} names"
+                "the script, or in a folder above that has the script as its entrypoint, or from "
+                f"the file that {JOB_VARIABLE} names"
             )
         spec, folder = load(path), path.resolve().parent
         if spec.plain is not None:

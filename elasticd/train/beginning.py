@@ -13,6 +13,7 @@ import ast
 import os
 import sys
 import threading
+import tomllib
 from multiprocessing import parent_process
 from pathlib import Path
 from types import FrameType
@@ -45,11 +46,26 @@ def script_path() -> Path | None:
 
 
 def job_path() -> Path:
-    """Where the job of the script that runs should be."""
+    """Where the job of the script that runs should be: beside it, or in a folder above, if that job
+    is this script's."""
     if named := os.environ.get(JOB_VARIABLE):
         return Path(named)
     script = script_path()
-    return (script.parent if script else Path.cwd()) / JOB_FILE
+    if script is None:
+        return Path.cwd() / JOB_FILE
+    beside, *above = (folder / JOB_FILE for folder in script.parents)
+    if not beside.is_file():
+        return next((path for path in above if _entrypoint(path) == script), beside)
+    return beside
+
+
+def _entrypoint(path: Path) -> Path | None:
+    """The script that a job names; of a file that is wrong in other ways too."""
+    try:
+        named: Path = path.parent / tomllib.loads(path.read_text("utf-8-sig"))["job"]["entrypoint"]
+        return named.resolve()
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def hashes_are_fixed() -> bool:

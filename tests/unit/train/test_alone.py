@@ -225,6 +225,26 @@ def test_the_job_may_be_named(tmp_path: Path) -> None:
     assert (other / "output" / "digest").exists()
 
 
+def test_the_job_of_a_script_in_a_folder_of_its_own_lies_above(tmp_path: Path) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / "deep" / "train.py").write_text(SCRIPT)
+    (tmp_path / "src" / "job.toml").write_text(JOB.replace("steps = 3", "steps = 2"))
+    (tmp_path / "job.toml").write_text(JOB)
+    done = python(tmp_path / "src" / "deep")
+    assert done.returncode == 1
+    assert "deep/job.toml: not found" in done.stderr and "in a folder above" in done.stderr
+    job = JOB.replace("train.py", "src/deep/train.py").replace("steps = 3", "steps = 1")
+    (tmp_path / "job.toml").write_text(job)
+    assert python(tmp_path / "src" / "deep").stdout == "1 0 1 True\n"
+    assert (tmp_path / "output" / "digest").is_file()
+    (tmp_path / "src" / "train.py").write_text(LIKE_A_TRAINER)
+    settings = SETTINGS.replace("train.py", "src/train.py")
+    (tmp_path / "src" / "job.toml").unlink()
+    (tmp_path / "job.toml").write_text(settings)
+    said = python(tmp_path / "src", PYTHONHASHSEED="").stdout
+    assert said.startswith("hello ['--size', '3'] 0 ["), "begun as on a node"
+
+
 def test_what_is_logged_comes_to_tensorboard(tmp_path: Path) -> None:
     """Once for each step: an earlier run's steps are told anew, as this one's."""
     body = 'run.log(twice=2.0 * step.number, name="text")\n    print(step.loss)'
