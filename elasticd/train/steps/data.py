@@ -353,8 +353,12 @@ def stack(samples: Sequence[Any]) -> Any:
         if isinstance(first, (np.ndarray, np.generic, list)):
             return mx.array(np.stack([np.asarray(sample) for sample in samples]))
     except (ValueError, KeyError, TypeError) as error:
+        cure = (
+            "A list is taken for one array: make a sample of several parts a tuple"
+            if isinstance(first, list)
+            else "If each is a whole batch, give their rows: batches are made of them here"
+        )
         raise UsageError(
-            f"samples of one batch don't stack: {error}. Make them alike, or give collate=. If each"
-            " is a whole batch, give their rows: batches are made of them here"
+            f"samples of one batch don't stack: {error}. Make them alike, or give collate=. {cure}"
         ) from error
     raise UsageError(f"samples hold a {type(first).__name__}, which can't be stacked; see collate=")

@@ -35,6 +35,11 @@ def test_batches_in_place_of_samples_are_told_of() -> None:
         stack([(np.zeros((4, 2)), np.zeros(4)), (np.zeros((3, 2)), np.zeros(3))])
 
 
+def test_a_list_of_unlike_parts_is_told_to_be_a_tuple() -> None:
+    with pytest.raises(UsageError, match=r"A list is taken for one array: make .* a tuple"):
+        stack([[np.zeros(2), 1, 0.5]] * 2)
+
+
 @pytest.mark.parametrize(
     "samples", [["text"], [None], [np.zeros(2), np.zeros(3)], [{"a": 1}, {"b": 1}], [(1,), (1, 2)]]
 )
