@@ -12,7 +12,7 @@ import typer
 from elasticd.cli import asking, nodes
 from elasticd.cli.asking import Yes
 from elasticd.cli.options import Home, Job, Json, Node, common
-from elasticd.cli.screen import print_json, say, warn
+from elasticd.cli.screen import asking_again, print_json, say, warn
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests.jobs import (
     CancelJob,
@@ -79,7 +79,7 @@ def submit_(
     spec, archive = submit.prepare(job, assignments or [])
     if what := submit.taken(job, spec):
         warn(what)
-    submitted = options.client.queue(spec, archive, lambda why: warn(f"{why}: asking again"))
+    submitted = options.client.queue(spec, archive, asking_again)
     name = submitted.id
     if submitted.warning:
         warn(f"{name} can't run now: {submitted.warning}; it waits, and others go ahead of it")
@@ -140,7 +140,7 @@ def _control(
     context: typer.Context, change: ChangeOfJob | ChangeOfNode, home: Path | None, json: bool
 ) -> None:
     options = common(context, home, json)
-    changed = options.client.change(change)
+    changed = options.client.change(change, asking_again)
     if isinstance(changed, JobChanged) and changed.already:
         raise OperationError(
             f"{changed.id} has ended already ({changed.state}); nothing was changed"
@@ -201,7 +201,7 @@ def retry(
       elasticctl retry byte-lm-1-k3f9 --memory
     """
     options = common(context, home, json)
-    tried = options.client.retry(JobId(job), memory=memory)
+    tried = options.client.retry(JobId(job), memory=memory, again=asking_again)
     if options.json:
         print_json(to_plain(tried))
         return

@@ -58,7 +58,7 @@ def forget(context: typer.Context, node: Node, home: Home = None, json: Json = F
       elasticctl nodes forget mac-3
     """
     options = common(context, home, json)
-    changed = options.client.change(ForgetNode(NodeId(node)))
+    changed = options.client.change(ForgetNode(NodeId(node)), screen.asking_again)
     if options.json:
         screen.print_json(to_plain(changed))
     else:
@@ -72,7 +72,7 @@ def drain_node(options: Common, node: str, *, wait: bool) -> None:
         OperationError: it has died, or takes part again, before its ranks had left.
         NoDaemonError: no daemon has answered for a while.
     """
-    changed = options.client.change(DrainNode(NodeId(node)))
+    changed = options.client.change(DrainNode(NodeId(node)), screen.asking_again)
     try:
         state, note = _look(options.client, changed.id)
         if wait and note != MAY_SWITCH_OFF:

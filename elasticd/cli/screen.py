@@ -42,6 +42,11 @@ def warn(text: str) -> None:
     print(clean(text), file=sys.stderr)
 
 
+def asking_again(why: str) -> None:
+    """A daemon has not answered, and the same is said again."""
+    warn(f"{why}: asking again")
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print :func:`json_line`."""
     print(json_line(value), flush=True)

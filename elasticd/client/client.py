@@ -51,23 +51,41 @@ class Client:
         with self.open(request) as connection:
             return connection.follow(None) or {}
 
-    def change(self, request: ChangeOfJob | ChangeOfNode) -> JobChanged | NodeChanged:
-        """Ask for a change of a job or a node, and return what it is now. Raises as
-        :meth:`request`."""
-        from elasticd.core.words.requests.jobs import JobChanged
-        from elasticd.core.words.requests.nodes import ChangeOfNode, NodeChanged
+    def change(
+        self, request: ChangeOfJob | ChangeOfNode, again: Callable[[str], None] = lambda why: None
+    ) -> JobChanged | NodeChanged:
+        """Ask for a change of a job or a node, and return what it is now. If a daemon dies over it,
+        another is asked: ``again`` is told why. Raises as :meth:`request`."""
+        from elasticd.client.again import SureChange
+        from elasticd.core.words.requests.jobs import ChangeOfJob, JobChanged
+        from elasticd.core.words.requests.nodes import NodeChanged, PutOutNode
 
-        changed = NodeChanged if isinstance(request, ChangeOfNode) else JobChanged
-        answer: JobChanged | NodeChanged = from_plain(changed, self.request(request))
-        return answer
+        change = SureChange(self, request, self._answer_seconds)
+        if isinstance(request, PutOutNode):
+            # Each daemon does that itself, and the next one may be the node that is put out.
+            out: NodeChanged = from_plain(NodeChanged, change.once("'elasticctl nodes'"))
+            return out
+        if not isinstance(request, ChangeOfJob):
+            node: NodeChanged = from_plain(NodeChanged, change.sure("'elasticctl nodes'", again))
+            return node
+        answer = change.sure(f"'elasticctl status {request.job}'", again)
+        changed: JobChanged = from_plain(JobChanged, answer)
+        if change.repeated and changed.state == "cancelled":
+            changed = replace(changed, already=False)  # perhaps by who was asked before
+        return changed
 
-    def retry(self, job: JobId, *, memory: bool = False) -> JobRetried:
+    def retry(
+        self, job: JobId, *, memory: bool = False, again: Callable[[str], None] = lambda why: None
+    ) -> JobRetried:
         """Have the nodes tried again that a job goes on without, and with ``memory`` what was
-        given up for want of it. Raises as :meth:`request`."""
+        given up for want of it. As :meth:`change`."""
+        from elasticd.client.again import SureChange
         from elasticd.core.words.requests.jobs import JobRetried, RetryJob
 
-        answer: JobRetried = from_plain(JobRetried, self.request(RetryJob(job, memory)))
-        return answer
+        change = SureChange(self, RetryJob(job, memory), self._answer_seconds)
+        answer = change.sure(f"'elasticctl status {job}'", again)
+        retried: JobRetried = from_plain(JobRetried, answer)
+        return retried
 
     def stream(self, request: Request, *, patient: bool = False) -> Iterator[dict[str, Any]]:
         """Ask and yield the answers until the daemon says that it was the last.

@@ -6,26 +6,21 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import tenacity
 
 from elasticd.archive import Archive
+from elasticd.client.again import ASK_SECONDS, FIRST_PAUSE_SECONDS, Opens, attempts
 from elasticd.client.connection import Connection
 from elasticd.core.words.codec import from_plain, to_plain
-from elasticd.core.words.requests.every import Request
 from elasticd.core.words.requests.jobs import ArchivePart, JobNamed, NameJob, SubmitJob, Submitted
 from elasticd.errors import NoDaemonError, ProtocolError, UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
 
 ARCHIVE_FRAME_BYTES = 1 << 20
-SUBMIT_SECONDS = 15.0
-"""So long daemons are asked again, each once at least: one may be started again meanwhile."""
 ANSWER_SECONDS = 60.0
 """A disk may be slow, a node may be silent that is to have the files, and others may submit."""
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 2.0
 
 
 def send_archive(connection: Connection, data: bytes) -> None:
@@ -39,12 +34,6 @@ def send_archive(connection: Connection, data: bytes) -> None:
         connection.send(to_plain(part), ANSWER_SECONDS)
 
 
-class Opens(Protocol):
-    """What is needed of a client."""
-
-    def open(self, request: Request, last: Path | None = None) -> Connection: ...
-
-
 class Submission:
     """One job and its folder. However often it is said, and to whom, there is one job."""
 
@@ -54,8 +43,8 @@ class Submission:
         spec: JobSpec,
         archive: Archive,
         again: Callable[[str], None],
-        seconds: float = SUBMIT_SECONDS,
-        pause_seconds: float = _FIRST_PAUSE_SECONDS,
+        seconds: float = ASK_SECONDS,
+        pause_seconds: float = FIRST_PAUSE_SECONDS,
     ) -> None:
         """``again`` is told why it is said again, once for each reason in turn."""
         self._client, self._archive, self._again = client, archive, again
@@ -64,7 +53,6 @@ class Submission:
         self._seconds, self._pause_seconds = seconds, pause_seconds
         self._asked: Path | None = None
         """Who was asked last: another one is asked before it."""
-        self._told = ""
         self._sent = False
         """Some daemon has got all of it."""
 
@@ -82,30 +70,12 @@ class Submission:
             return self._submit()  # an older daemon makes the id itself
         self._request = replace(self._request, id=named)
         try:
-            for attempt in self._attempts():
+            for attempt in attempts(self._seconds, self._pause_seconds, self._again):
                 with attempt:
                     submitted = self._submit()
         except NoDaemonError as error:
             raise NoDaemonError(f"{error}; {self._outcome(named)}") from None
         return submitted
-
-    def _attempts(self) -> tenacity.Retrying:
-        pause = tenacity.wait_exponential(self._pause_seconds, _LONGEST_PAUSE_SECONDS)
-        # A daemon that hangs may take all of the time; another one is asked all the same.
-        enough = tenacity.stop_after_delay(self._seconds) & tenacity.stop_after_attempt(2)
-        return tenacity.Retrying(
-            wait=pause,
-            stop=enough,
-            retry=tenacity.retry_if_exception_type(NoDaemonError),
-            before_sleep=self._tell,
-            reraise=True,
-        )
-
-    def _tell(self, state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        if (why := str(error)) != self._told:
-            self._told = why
-            self._again(why)
 
     def _named(self) -> JobId:
         for attempt in tenacity.Retrying(
