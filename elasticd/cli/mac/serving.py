@@ -186,7 +186,11 @@ def _until(
 
 def ran(command: Sequence[str]) -> str:
     """What a command prints; it has to end well."""
-    done = run_command(command, _COMMAND_SECONDS)
+    try:
+        done = run_command(command, _COMMAND_SECONDS)
+    except PermissionError:  # it was to be ended, and is root's
+        late = f"{command[0]} has not ended within {_COMMAND_SECONDS:g} s, and can't be ended"
+        raise OperationError(late) from None
     if done.status:
         said = done.text.strip().rpartition("\n")[2]
         raise OperationError(said or f"{command[0]}: status {done.status}")
