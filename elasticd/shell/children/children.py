@@ -93,7 +93,6 @@ class Children:
         self._running: dict[e.ChildId, RunningChild] = {}
         self._ended: list[RunningChild] = []
         """Since their logs were tended last."""
-        self._ids: dict[str, e.ChildId] = {}
         self._paths = DataPaths()
         self._exports = Exports()
         self._tasks = Tasks("what was to be done with a process of this node")
@@ -141,7 +140,7 @@ class Children:
         self._births.begin(effect.child, launch, None, _REDUCER_START_SECONDS)
 
     def _enlist(self, one: RunningChild) -> None:
-        self._running[one.id], self._ids[one.child.nonce] = one, one.id
+        self._running[one.id] = one
         one.stay_awake(self.awake)
 
     def _not_born(self, nonce: str) -> None:
@@ -331,7 +330,7 @@ class Children:
 
     def _over(self, one: RunningChild, status: int | None, *, before: bool = False) -> None:
         child = one.child
-        del self._running[one.id], self._ids[child.nonce]
+        del self._running[one.id]
         self._ended.append(one)
         one.close()
         self._tasks.start(self._temporary.remove(child.nonce))
@@ -349,7 +348,8 @@ class Children:
             self._post(e.ChildStopped(one.id, seconds))
 
     def _who(self, child: Child) -> RunningChild | None:
-        return self._running.get(self._ids.get(child.nonce, -1))
+        mine = (one for one in self._running.values() if one.child.nonce == child.nonce)
+        return next(mine, None)
 
 
 def _close(fds: list[int]) -> None:
