@@ -68,10 +68,13 @@ class StallCount:
     count: int = 0
     longest: LoopStall | None = None
 
-    def add(self, stall: LoopStall) -> None:
+    def add(self, stall: LoopStall) -> bool:
+        """Whether none was longer or as long."""
         self.count += 1
-        if self.longest is None or stall.seconds > self.longest.seconds:
-            self.longest = stall
+        if self.longest is not None and stall.seconds <= self.longest.seconds:
+            return False
+        self.longest = stall
+        return True
 
     def plain(self) -> dict[str, Any]:
         """As ``status --json`` has it."""
@@ -187,8 +190,7 @@ class StallWatch:
                 self._say("the loop is stalled, and still is", LoopStall(present, found))
         if present >= STALL_SECONDS:
             stall = LoopStall(present, found)
-            self.seen.add(stall)
-            self._say(STALLED, stall)
+            self._count(stall)
             self.told(stall)
 
     def _wait(self, event: threading.Event, wanted: float) -> tuple[bool, float]:
@@ -204,10 +206,14 @@ class StallWatch:
             )
         return came, present
 
-    def _say(self, text: str, stall: LoopStall) -> None:
+    def _count(self, stall: LoopStall) -> None:
+        self._say(STALLED, stall, always=self.seen.add(stall))
+
+    def _say(self, text: str, stall: LoopStall, *, always: bool = False) -> None:
+        """``always``: the longest so far, of which the log tells however many lines there were."""
         now = monotonic_seconds()
         self._lines = [at for at in self._lines if now - at < 60.0]
-        if len(self._lines) >= LINES_PER_MINUTE:
+        if len(self._lines) >= LINES_PER_MINUTE and not always:
             self._unsaid += 1
             return
         self._lines.append(now)

@@ -140,9 +140,14 @@ def test_many_stalls_cost_few_lines() -> None:
     watch = StallWatch()
     with capture_logs() as lines:
         for number in range(5 * LINES_PER_MINUTE):
-            watch._say(STALLED, LoopStall(0.2, f"f{number}"))
+            watch._count(LoopStall(0.2, f"f{number}"))
     assert len(lines) == LINES_PER_MINUTE
     assert watch._unsaid == 4 * LINES_PER_MINUTE
+    with capture_logs() as lines:
+        for seconds in (0.3, 0.25, 0.3, 1.5, 1.4):
+            watch._count(LoopStall(seconds, "after many"))
+    told = [(line["seconds"], line["unsaid"]) for line in lines]
+    assert told == [(0.3, 4 * LINES_PER_MINUTE), (1.5, 2)], "the longest so far, each time"
 
 
 def test_the_soaks_read_what_daemons_log(tmp_path: Path) -> None:
