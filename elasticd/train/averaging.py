@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from elasticd.train.agreement import (
     heard,
     unlike,
 )
+from elasticd.train.settling import settled
 from elasticd.train.states.trees import rebuilt
 
 BUCKET_BYTES = 32 << 20
@@ -127,11 +128,12 @@ def _check_weights(weights: Sequence[float]) -> None:
             )
 
 
-def _flat(helper: str, grads: Any) -> dict[str, mx.array]:
-    """The arrays of a tree by name, evaluated.
+def _flat(helper: str, grads: Any, settle: Callable[[], None] = settled) -> dict[str, mx.array]:
+    """The arrays of a tree by name, evaluated. ``settle``: waits for the GPU.
 
     Raises:
         UsageError: something else is in it.
+        RuntimeError: the GPU has failed: nothing has left this process.
     """
     pairs: list[tuple[str, Any]] = tree_flatten(grads)  # type: ignore[assignment]
     for name, leaf in pairs:
@@ -142,12 +144,13 @@ def _flat(helper: str, grads: Any) -> dict[str, mx.array]:
                 " gradient is left out, on every rank, or is zeros"
             )
     mx.eval([array for _, array in pairs])
+    settle()
     return dict(pairs)
 
 
-def _floats(helper: str, grads: Any) -> dict[str, mx.array]:
+def _floats(helper: str, grads: Any, settle: Callable[[], None] = settled) -> dict[str, mx.array]:
     """The same, of those that have means."""
-    flat = _flat(helper, grads)
+    flat = _flat(helper, grads, settle)
     for name, array in flat.items():
         if not mx.issubdtype(array.dtype, mx.inexact):
             raise UsageError(

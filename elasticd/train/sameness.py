@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from elasticd.train.agreement import (
     ranks_named,
     ranks_of,
 )
+from elasticd.train.settling import settled
 
 _calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
 """How often each model was shown, by its id."""
@@ -81,11 +82,12 @@ def check_weights(
     return True
 
 
-def rows_of(model: nn.Module) -> list[WeightRow]:
-    """A model's parameters by name, frozen ones too."""
+def rows_of(model: nn.Module, settle: Callable[[], None] = settled) -> list[WeightRow]:
+    """A model's parameters by name, frozen ones too. ``settle``: waits for the GPU."""
     module: Any = model
     arrays: Any = tree_flatten(module.parameters())
     mx.eval([array for _, array in arrays])
+    settle()
     return [_row(name, array) for name, array in sorted(arrays, key=lambda pair: pair[0].encode())]
 
 

@@ -22,6 +22,7 @@ from mlx.utils import tree_flatten
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.firststeps import AS_PRODUCT
 from elasticd.recovery.signatures import of_text
+from elasticd.train.settling import settled
 from elasticd.train.steps.relief import allocate
 
 GRADIENTS = 20
@@ -83,7 +84,7 @@ def settling() -> float:
     for _ in range(_SETTLINGS):
         mx.eval(_numbers(_ROWS, _WIDE))
         begun = time.perf_counter()
-        mx.synchronize()
+        settled()
         found.append(time.perf_counter() - begun)
     return statistics.median(found)
 

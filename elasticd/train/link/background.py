@@ -16,6 +16,7 @@ from elasticd.errors import StateError
 from elasticd.settings.job import JobSpec
 from elasticd.train import threads
 from elasticd.train.protocol.lending import Given
+from elasticd.train.settling import settled
 from elasticd.train.states.exports import contents
 from elasticd.train.states.parts import told
 from elasticd.train.states.state import Snapshot
@@ -28,7 +29,9 @@ from elasticd.types import ProofPart
 
 
 class Background:
-    """Each thing in a thread of its own, which ends with what it has to say."""
+    """Each thing in a thread of its own, which ends with what it has to say.
+
+    What is begun from the training thread raises RuntimeError if the GPU has failed meanwhile."""
 
     def __init__(
         self,
@@ -36,9 +39,12 @@ class Background:
         say: Callable[[w.FromTrainer], None],
         send_file: Callable[[w.FromTrainer, int], None],
         note: Callable[[Mapping[str, float | str]], None],
+        settle: Callable[[], None] = settled,
     ) -> None:
-        """``send_file`` sends a descriptor along; ``note`` shows a figure to the user."""
+        """``send_file`` sends a descriptor along; ``note`` shows a figure to the user; ``settle``
+        waits for the GPU: what failed there would look like a node that computes wrong."""
         self._spec, self._say, self._send_file = spec, say, send_file
+        self._settle = settle
         self._verifier: threading.Thread | None = None
         self.writer = CheckpointWriter(say, note)
         self._best = BestFigure(spec.checkpoint.keep_best)
@@ -67,6 +73,7 @@ class Background:
         metric: float | None,
     ) -> None:
         """``metric`` is the figure by which the best checkpoint is kept, as it is now."""
+        self._settle()
         step, last = snapshot.point.step, world.ends_at(self._spec.train.steps)
         must = step in (last, world.point.step, halt_step)
         if world.rank == 0:
@@ -77,6 +84,7 @@ class Background:
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:
         """Unless one is still at it."""
+        self._settle()
         if self._verifier is None or not self._verifier.is_alive():
             self._verifier = threads.start("verify", partial(self._verify, world, snapshot))
 
@@ -89,6 +97,8 @@ class Background:
     def rechecked(
         self, world: TrainerWorld, step: int, grain: int, vector: Sequence[mx.array]
     ) -> None:
+        self._settle()
+
         def tell() -> None:
             digest = vector_digest(vector)
             self._say(w.TrainerRechecked(world.generation, step, grain, digest))
@@ -98,6 +108,8 @@ class Background:
     def prove(
         self, world: TrainerWorld, part: ProofPart, digests: Callable[[], dict[str, str]]
     ) -> None:
+        self._settle()
+
         def tell() -> None:
             self._say(w.TrainerProves(world.generation, part, digests()))
 

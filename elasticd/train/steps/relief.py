@@ -12,6 +12,7 @@ import psutil
 from mlx.nn.layers.base import Module
 
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.train.settling import settled
 from elasticd.train.steps import recompute
 
 _CACHE_BYTES = 64 << 20
@@ -86,7 +87,7 @@ class Limit:
 
 def _set_wired(limit_bytes: int) -> int:
     # MLX says not to change it while something is computed.
-    mx.synchronize()
+    settled()
     return int(mx.set_wired_limit(limit_bytes))
 
 

@@ -10,21 +10,17 @@ from numpy.typing import NDArray
 
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery import tree
+from elasticd.train.settling import settled
 from elasticd.train.steps.grains import Grains
 from elasticd.train.steps.layout import Layout, Vector
 from elasticd.train.steps.seat import Seat
 from elasticd.train.world import TrainerWorld
 
 
-def _settled() -> None:
-    if mx.default_device() == mx.gpu:
-        mx.synchronize()
-
-
 class Summing:
     """Keeps the buffer and the plan from step to step."""
 
-    def __init__(self, seat: Seat, grains: Grains, settle: Callable[[], None] = _settled) -> None:
+    def __init__(self, seat: Seat, grains: Grains, settle: Callable[[], None] = settled) -> None:
         """``settle``: waits for the GPU, and raises what went wrong there."""
         self._seat, self._grains, self._settle = seat, grains, settle
         self._flat: mx.array | None = None
@@ -41,7 +37,6 @@ class Summing:
             GenerationLost: the world has ended; the grains' sums are kept.
             RuntimeError: the GPU has failed meanwhile: nothing has left this process.
         """
-        # An evaluation may return before the failure of an earlier command buffer is known.
         self._settle()
         sums = self._grains.sums
         if world.size == 1:

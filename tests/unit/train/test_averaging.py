@@ -89,6 +89,22 @@ class Rank:
         return added(grads, averaging._flat("all_reduce_grads", grads), self)
 
 
+def test_a_gpu_that_fails_late_adds_nothing() -> None:
+    """The evaluation of a gradient has returned; the wait says that it failed."""
+
+    def fails() -> None:
+        raise RuntimeError("[METAL] Command buffer execution failed: Internal Error")
+
+    def script(rank: Rank) -> None:
+        helper = averaging._flat if rank.rank else averaging._floats
+        added(BASE, helper("all_reduce_grads", BASE, fails), rank)
+
+    ranks = Together(2)
+    for error in ranks.run(script):
+        assert isinstance(error, RuntimeError) and "METAL" in str(error)
+    assert ranks.exchanges == 0
+
+
 class Pair(NamedTuple):
     one: Any
     other: Any
