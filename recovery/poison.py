@@ -4,16 +4,18 @@ Each death at a step is an instance of a *signature*: a signal, a hang, want of 
 signature has a budget of its own at each step, so accidents of several kinds don't add up. A *try*
 is a world in which a trainer died of it. After some the step is given to one node alone: the others
 wait with empty shares, so it is plain who died of it, and they keep the state. The step is to blame
-when it has ended different nodes alone, with memory to spare. Pure.
+when it has ended different nodes alone, with memory to spare. It may take whole machines down, that
+of who leads among them: worlds carry the tries to later leaders. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
+from elasticd.recovery.fitness import clipped
 from elasticd.recovery.relief import shortage_of
 from elasticd.recovery.signatures import FATAL_SIGNALS, WAITED
 from elasticd.types import NO_TAG, NodeId, Range, Sign, Tag
@@ -31,10 +33,10 @@ ALONE = 5
 _NODES = 2
 """So many have to die of it alone; and all members of the world, or one more."""
 
-HANG, MEMORY = "a hang", "want of memory"
-_HANG_SECONDS = 300.0
+HANG, MEMORY, LOST = "a hang", "want of memory", "the loss of the node"
+_AWAY_SECONDS = 300.0
 """A file server may be away for a while, and whoever reads from it hangs. Where the kernel says so,
-the step is not to blame at all."""
+the step is not to blame at all. Nor has a node to go down for what it computes: power may fail."""
 _OUTSIDE_SECONDS = 30.0
 """What kills from outside, or takes the memory, may go away."""
 _AMPLE_BYTES = 1 << 30
@@ -44,6 +46,7 @@ _MOST_SAMPLES = 8
 """Ranges of samples that are named."""
 
 Ranges = tuple[Range, ...]
+_OF_ANY_STATUS: Mapping[Sign, str] = {"hang": HANG, "peer_lost": LOST}
 
 
 def signature_of(fault: Sign, status: int | None) -> str:
@@ -52,8 +55,8 @@ def signature_of(fault: Sign, status: int | None) -> str:
     Args:
         status: exit code of the trainer, or minus its signal; None: it lives.
     """
-    if fault == "hang":
-        return HANG
+    if fault in _OF_ANY_STATUS:
+        return _OF_ANY_STATUS[fault]
     signal = 0 if status is None else -status if status < 0 else status - 128
     if fault in ("worker_exit", "oom") and 0 < signal < 65:
         return f"signal {signal}"
@@ -62,14 +65,14 @@ def signature_of(fault: Sign, status: int | None) -> str:
 
 def is_short(fault: Sign, status: int | None, text: str, *, relieved: bool) -> bool:
     """Whether memory was short on the node, or a file server away, so that its death says nothing
-    against the step.
+    against the step. A node that is lost may be cut off, until it comes back.
 
     ``relieved``: nothing is left that could be given up. ``text`` is what the process said.
     """
     if fault == "hang":
         return WAITED in text
     if fault != "oom":
-        return False
+        return fault == "peer_lost"
     known = shortage_of(text)
     if status is not None or not relieved or known.asked_bytes is None or known.room_bytes is None:
         return True
@@ -92,30 +95,46 @@ class Dealt:
         return self.now if step == self.first else self.later
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Try:
     """A world in which trainers died at a step of the same signature."""
 
+    step: int
     generation: Tag
     signature: str
     at_seconds: float
-    dealt: Mapping[NodeId, Ranges]
-    died: dict[NodeId, bool] = field(default_factory=dict)
-    """Whose trainers, and whether memory was short there, or a file server away."""
+    """When the first did; of a try that a world carries: reckoned from when that was made."""
+    alone: NodeId | None
+    """The one node that had to compute anything."""
+    samples: Ranges
+    """What those had to compute who died."""
+    died: tuple[tuple[NodeId, bool], ...]
+    """Whose trainers, and whether that says nothing (:func:`is_short`)."""
     said: str = ""
     """The evidence of the last of them."""
-
-    @property
-    def alone(self) -> NodeId | None:
-        """The one node that had to compute anything."""
-        found = [node for node, ranges in self.dealt.items() if ranges]
-        return found[0] if len(found) == 1 else None
 
     @property
     def convicted(self) -> NodeId | None:
         """The node that died of the step alone, with memory to spare."""
         alone = self.alone
-        return alone if alone is not None and self.died.get(alone) is False else None
+        return alone if alone is not None and dict(self.died).get(alone) is False else None
+
+    def joined(self, other: Try) -> Try:
+        """With what somebody else, or later evidence, says of it."""
+        died = dict(self.died)
+        for node, short in other.died:
+            known = died.get(node, short)
+            died[node] = known and short if self.signature == LOST else known or short
+        return replace(
+            self,
+            at_seconds=min(self.at_seconds, other.at_seconds),
+            samples=tuple(sorted({*self.samples, *other.samples})),
+            died=tuple(sorted(died.items())),
+            said=other.said or self.said,
+        )
+
+
+Tries = tuple[Try, ...]
 
 
 @dataclass(slots=True)
@@ -129,6 +148,9 @@ class Ladder:
     """The last one that was to form."""
     gone_back: set[int] = field(default_factory=set)
     """Steps before which all went back to a checkpoint for their sake."""
+    outlived: Tag = NO_TAG
+    """The last world that has lived through such a step: of earlier tries nothing counts that is
+    told once more."""
 
     def plan(self, dealt: Dealt) -> None:
         """A world is to form. Its members begin to compute before all are known to be ready."""
@@ -155,21 +177,52 @@ class Ladder:
         dealt = world.of(step)
         if not signature or generation != world.generation or node not in dealt:
             return
-        tries = self.tries.setdefault(step, [])
-        for known in tries:
-            if (known.generation, known.signature) == (generation, signature):
-                known.died[node] = known.died.get(node, False) or short
-                known.said = f"{node}: {said}"
+        owners = [owner for owner, ranges in dealt.items() if ranges]
+        alone = owners[0] if len(owners) == 1 else None
+        died, text = ((node, short),), f"{node}: {said}"
+        self._add(Try(step, generation, signature, now, alone, tuple(dealt[node]), died, text))
+
+    def _add(self, new: Try) -> None:
+        tries = self.tries.setdefault(new.step, [])
+        for at, known in enumerate(tries):
+            if (known.generation, known.signature) == (new.generation, new.signature):
+                tries[at] = known.joined(new)
                 return
-        died = {node: short}
-        tries.append(Try(generation, signature, now, dealt, died, f"{node}: {said}"))
+        tries.append(new)
+        tries.sort(key=lambda each: each.generation)
         del tries[:-_MOST_TRIES]
+
+    def came_back(self, node: NodeId, generation: Tag) -> None:
+        """``node``, which was in that world last, was started again: if it was lost there, it was
+        not just cut off."""
+        for each in [each for tries in self.tries.values() for each in tries]:
+            if (each.generation, each.signature) == (generation, LOST) and node in dict(each.died):
+                self._add(replace(each, died=((node, False),)))
+
+    def carried(self, now: float) -> Tries:
+        """For the leaders to come; the last evidence of each step will do."""
+        return tuple(
+            replace(
+                each,
+                at_seconds=each.at_seconds - now,
+                said=clipped(each.said) if each is tries[-1] else "",
+            )
+            for tries in self.tries.values()
+            for each in tries
+        )
+
+    def recall(self, tries: Tries, now: float, committed: int) -> None:
+        """A world carries these, of which an earlier leader, or another side's, knew."""
+        for each in tries:
+            if each.step > committed and each.generation > self.outlived:
+                self._add(replace(each, at_seconds=now + each.at_seconds))
 
     def passed(self, step: int) -> None:
         """That step is committed, be it for the first time or again."""
         if self.tries and min(self.tries) <= step:
             self.tries = {n: tries for n, tries in self.tries.items() if n > step}
             self.gone_back = {n for n in self.gone_back if n > step}
+            self.outlived = max(self.outlived, self.dealt.generation)
 
     def went_back(self) -> None:
         """The next world starts from a checkpoint because of the worst step."""
@@ -191,13 +244,14 @@ class Ladder:
         step, tries = self.worst
         if len(tries) < TOLD:
             return ""
-        nodes = ", ".join(sorted({node for each in tries for node in each.died}))
+        nodes = ", ".join(sorted({node for each in tries for node, _ in each.died}))
         return f"step {step} has ended trainers {len(tries)} times: {tries[0].signature} on {nodes}"
 
     @property
     def said(self) -> str:
         """The last evidence of that; empty: no step has done so."""
-        return self.worst[1][-1].said if self.told else ""
+        said = (each.said for each in reversed(self.worst[1]) if each.said)
+        return next(said, "") if self.told else ""
 
     def rung(self) -> PoisonRung:
         """What the next world is to try."""
@@ -233,9 +287,10 @@ class Ladder:
         signature = tries[0].signature
         if now - tries[0].at_seconds < _least_seconds(signature):
             return ""
+        spared = "" if signature == LOST else " and with memory to spare"
         return (
             f"step {step} ends every trainer that computes it: {signature} on"
-            f" {', '.join(guilty)}, each of them alone and with memory to spare,"
+            f" {', '.join(guilty)}, each of them alone{spared},"
             f" {len(tries)} times without progress; samples {_named(_suspects(tries))} of its batch"
         )
 
@@ -243,21 +298,21 @@ class Ladder:
 def _least_seconds(signature: str) -> float:
     """For so long it has to go on before the step is to blame."""
     own = {f"signal {number}" for number in FATAL_SIGNALS}
-    return _HANG_SECONDS if signature == HANG else 0.0 if signature in own else _OUTSIDE_SECONDS
+    if signature in (HANG, LOST):
+        return _AWAY_SECONDS
+    return 0.0 if signature in own else _OUTSIDE_SECONDS
 
 
 def _by_the_state(tries: Sequence[Try]) -> bool:
-    """Whether an older state may help: not where memory is short, or a file server away."""
-    spared = any(not short for t in tries for short in t.died.values())
-    return spared and tries[0].signature not in (HANG, MEMORY)
+    """Whether an older state may help: not where memory is short, or a file server away, nor where
+    it may be the power."""
+    spared = any(not short for t in tries for _, short in t.died)
+    return spared and tries[0].signature not in (HANG, MEMORY, LOST)
 
 
 def _suspects(tries: Sequence[Try]) -> list[int]:
     """The samples that each try had given to somebody who died."""
-    found = [
-        {n for node in t.died for start, end in t.dealt[node] for n in range(start, end)}
-        for t in tries
-    ]
+    found = [{n for start, end in t.samples for n in range(start, end)} for t in tries]
     # Two samples may be to blame; then no single one is in all of them.
     return sorted(set.intersection(*found) or set.union(*found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from .threads import Until, Wait
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+    from .host import Host
     from .trainer import Trainer
 
 _FULL = LastMemory(available_bytes=1 << 20, total_bytes=1 << 34)
@@ -25,6 +27,10 @@ _HUGE = "RuntimeError: [malloc] Unable to allocate 999999999999 bytes. [room 858
 _DEADLY = ("poison", "trainer", "trainers", "hang", "oom", "stop_trainer")
 SECONDS = 900.0
 """So long it may take until a job ends for it."""
+_AWAY_SECONDS = (1.0, 4.0, 15.0)
+"""So long a machine may be down that has computed it."""
+_MOST_FALLS = 120
+"""So often a step may take a machine down until its job ends, or all faults do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Poison:
 
     step: int
     how: str
-    """One of kill, crash, hang, memory."""
+    """One of kill, crash, hang, memory, node: the whole machine goes down, and comes back."""
     nodes: tuple[int, ...]
     """Where it does that."""
     short: bool = False
@@ -42,12 +48,15 @@ class Poison:
     """Whatever is computed of the step, be it nothing; else the batch's first grain."""
 
     def lasts(self, cluster: Cluster) -> bool:
-        """Whether it is to end the job; else it passes when faults do."""
+        """Whether it is to end the job; else it passes when faults do. Where all machines go down
+        at once nobody is left to say at which step, and builds of before don't tell later leaders
+        what was tried."""
         setup, names = cluster.setup, list(cluster.hosts)
         train = {n for n, name in enumerate(names) if cluster.drawn_role(name) == "train"}
         # A build that knows no roles trains everywhere.
         may = {*range(len(names))} if setup.releases else train
-        return len(train) > 1 and may <= {*self.nodes} and not self.short
+        told = self.how != "node" or not (self.whole or setup.releases)
+        return len(train) > 1 and may <= {*self.nodes} and not self.short and told
 
 
 @dataclass(slots=True)
@@ -60,6 +69,8 @@ class Poisons:
     """Histories that were gone back behind."""
     died: dict[JobId, set[NodeId]] = field(default_factory=dict)
     """Where."""
+    falls: Counter[JobId] = field(default_factory=Counter)
+    """How often it took a machine down."""
     hung: set[str] = field(default_factory=set)
     """Trainers whose threads hang for it."""
 
@@ -85,7 +96,10 @@ class Poisons:
             with trainer.turn() as protocol:
                 protocol.out_of_memory(_SHORT if poison.short else _HUGE)
             return True
-        if poison.how != "hang":
+        if poison.how == "node":
+            self.falls[trainer.job] += 1
+            self._take_down(host)
+        elif poison.how != "hang":
             trainer.memory = _FULL if poison.short else None
             trainer.die(SIGKILL if poison.how == "kill" else -11)
         else:
@@ -94,12 +108,19 @@ class Poisons:
         yield Until(lambda: False)
         return False
 
+    def _take_down(self, host: Host) -> None:
+        away = self.cluster.chances.of("poison", host.name).choice(_AWAY_SECONDS)
+        self.cluster.after(0.0, host.crash)
+        self.cluster.after(away, host.start)
+
     def ended(self, record: JobRecord) -> str:
         """Why a job may not have ended in that way, or nothing."""
         poison, reason = self.cluster.setup.poison, record.reason or ""
         called = "ends every trainer that computes it" in reason
         if poison is None:
             return f"{record.id} failed for a poison that isn't there: {reason}" if called else ""
+        if (falls := self.falls[record.id]) > _MOST_FALLS:
+            return f"machines went down for {record.id} {falls} times"
         nodes = self.died.get(record.id, set())
         if called and (poison.short or len(nodes) < 2):
             return (

@@ -41,7 +41,7 @@ _SINCE_LITTLE: Mapping[type, tuple[str, ...]] = {
     TrainerStatus: ("came",),
     ProbeDigests: ("cpu_update",),
     Holding: ("ended", "proves", "walks", "chains", "on_cpu"),
-    World: ("walks", "chains", "on_cpu", "whole", "spoilt"),
+    World: ("walks", "chains", "on_cpu", "whole", "spoilt", "tried", "fruitless", "furthest"),
     Form: ("secret",),
     Fault: ("stranger_at",),
 }

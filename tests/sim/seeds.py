@@ -38,6 +38,8 @@ _WEATHERS = (
 
 _POISON = 0.04
 """The share of runs in which a step kills who computes it."""
+_FALLS = 0.02
+"""Of those that are left: a step takes the machine down that computes it."""
 _STRICT = 0.2
 """The share of clusters of which one side at most may train."""
 _AGED = 0.1
@@ -165,7 +167,7 @@ def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
     """In some runs a step kills, on all nodes or on one."""
     chance = random.Random(f"poison {seed}")
     if chance.random() >= _POISON:
-        return None
+        return _falls(seed, nodes, steps)
     everywhere = tuple(range(nodes))
     return Poison(
         step=chance.randint(1, steps),
@@ -174,6 +176,16 @@ def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
         short=chance.random() < 0.3,
         whole=chance.random() < 0.3,
     )
+
+
+def _falls(seed: int, nodes: int, steps: int) -> Poison | None:
+    """In some runs a step takes machines down, all that compute it or one."""
+    chance = random.Random(f"falls {seed}")
+    if chance.random() >= _FALLS:
+        return None
+    everywhere = tuple(range(nodes))
+    where = chance.choice((everywhere, everywhere, (chance.randrange(nodes),)))
+    return Poison(chance.randint(1, steps), "node", where, whole=chance.random() < 0.3)
 
 
 def _more(seed: int) -> tuple[str, ...]:

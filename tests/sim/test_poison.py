@@ -133,3 +133,30 @@ def test_a_node_that_comes_back_lives_through_what_kills_on_the_other(how: str) 
     setup = Setup(seed=1, nodes=2, jobs=(SHAPE,), poison=poison, limit_seconds=1500.0)
     result = passes(simulate(setup, script=script))
     assert ending(result)[0] == "finished"
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_step_that_takes_machines_down_ends_the_job_whoever_leads(nodes: int, seed: int) -> None:
+    """Each try takes the memory of a machine with it, and often that of who leads."""
+    poison = replace(ALL, how="node", nodes=tuple(range(nodes)))
+    state, reason = ending(run(poison, nodes, seed))
+    assert state == "failed" and f"step {STEP} ends every trainer that computes it" in reason
+    assert "the loss of the node on n0, n1" in reason
+
+
+def test_a_machine_that_goes_down_at_a_step_ends_nothing_if_others_live_through_it() -> None:
+    result = run(replace(ALL, how="node", nodes=(1,)))
+    assert ending(result)[0] == "finished" and result.seconds < 100.0
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_where_all_machines_go_down_at_once_the_job_rests_before_each_further_try(
+    nodes: int,
+) -> None:
+    """Nobody is left who knows how far it had come."""
+    poison = replace(ALL, how="node", nodes=tuple(range(nodes)), whole=True)
+    result = run(poison, nodes, shape=replace(SHAPE, every=3))
+    assert ending(result)[0] == "finished" and result.seconds >= PASSES_SECONDS
+    assert result.faults["poison"] <= 18 * nodes
+    assert job_events(result, "job_parked")

@@ -57,6 +57,8 @@ class Account:
     """At which of these it has rested."""
     furthest: int = 0
     """The newest step that was ever committed: doing again what a restore lost is no progress."""
+    unsure: bool = False
+    """More may have been: nobody is left who was there. Only what is stored is progress then."""
     began_at: float = 0.0
     """When the leader began with the job."""
     resumes: bool = False
@@ -73,8 +75,9 @@ class Account:
         return self.recovery.since if self.recovery is not None else self.began_at
 
     def resume(self) -> None:
-        """The next world goes on from where the job was paused."""
-        self.resumes = True
+        """The next world goes on from where the job was paused: whoever had it resumed may have
+        mended what it had come to nothing for."""
+        self.resumes, self.fruitless = True, 0
 
     def settled(self) -> None:
         """The next world is made."""
@@ -84,6 +87,8 @@ class Account:
         """What earlier leaders counted."""
         self.recoveries = max(self.recoveries, world.recoveries)
         self.lost_steps = max(self.lost_steps, world.lost_steps)
+        self.fruitless = max(self.fruitless, world.fruitless)
+        self.furthest = max(self.furthest, world.furthest, world.step)
 
     def add(self, piece: faults.Evidence, committed: int) -> None:
         """Take in evidence; it opens a recovery if there is none."""
@@ -146,6 +151,7 @@ class Account:
 
     def planned(self, rung: Rung, step: int, lost: int) -> None:
         """A world starts from ``step`` and gives up ``lost`` committed steps."""
+        self.furthest = max(self.furthest, step)
         if self.recovery is None:
             self.lost_steps += lost
             return
@@ -194,10 +200,11 @@ class Account:
         )
         recovery.pieces.clear()
 
-    def close(self, world: World, committed: int) -> None:
-        """A step is committed in ``world``, or none is left to do."""
-        if committed > self.furthest:
-            self.furthest, self.fruitless, self.rested = committed, 0, 0
+    def close(self, world: World, committed: int, stored: int = 0) -> None:
+        """A step is committed in ``world``, or none is left to do. ``stored``: the step of the
+        newest checkpoint."""
+        if (stored if self.unsure else committed) > self.furthest:
+            self.furthest, self.fruitless, self.rested, self.unsure = committed, 0, 0, False
         recovery, self.recovery = self.recovery, None
         if recovery is None or not recovery.counted:
             return

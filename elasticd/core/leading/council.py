@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.core.leading import planning, routing
 from elasticd.core.leading.planning import Situation, Start
 from elasticd.core.leading.relief import Raise
+from elasticd.core.words.records import GOING_BACK
 from elasticd.core.words.worlds import Holding
 from elasticd.counting import counted
 from elasticd.recovery import faults, fitness
@@ -37,6 +38,8 @@ class Strain:
     """What can be given up for want of memory, if that was the fault or is foreseen."""
     doubted: bool = False
     """A step kills again and again: the state before it may be the cause."""
+    deadly: bool = False
+    """A step has killed again: the loss of a node may be its doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,9 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
         rung = "regroup"  # some were drained
     if raised is not None and rung in ("retry", "regroup"):
         rung = "relieve"
-    outside = faults.from_outside(strain.pieces) or strain.unread > 0
+    # Whatever is behind it: where steps are lost, or one kills, it has come to nothing.
+    costs = strain.deadly or rung in GOING_BACK
+    outside = (faults.from_outside(strain.pieces) and not costs) or strain.unread > 0
     return Plan(
         replace(start, rung=rung),
         at.holdings,

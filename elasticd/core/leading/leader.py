@@ -234,8 +234,8 @@ class Driver:
         expected = isinstance(stage.phase, Freezing) and stage.phase.expects(fault.fault)
         if (stale and not exited) or expected:
             return
-        ready = stage.phase.ready if isinstance(stage.phase, Forming) else ()
-        why = office.trust.count(fault, self.committed + 1) or poison.count(office, fault, ready)
+        why = office.trust.count(fault, self.committed + 1)
+        why = why or poison.count(office, fault, stage.ready)
         if why and fault.failing is None:
             stage.fail(why)
         seen, text = office.ctx.now - fault.age_seconds, fault.evidence

@@ -96,6 +96,9 @@ def make_world(office: Office, plan: Plan, seating: Seating, cause: str) -> Worl
         on_cpu=office.exactness.on_cpu.holds_for(start) and all(each.on_cpu for each in held),
         whole=whole,
         spoilt=office.checkpoints.spoilt,
+        tried=office.trust.ladder.carried(ctx.now),
+        fruitless=office.account.fruitless,
+        furthest=office.account.furthest,
     )
 
 

@@ -23,7 +23,7 @@ from elasticd.core.leading.histories import Histories
 from elasticd.core.leading.oncpu import OnCpu
 from elasticd.core.leading.patience import Patience
 from elasticd.core.leading.relief import Relief
-from elasticd.core.leading.roster import HOLDING, LEFT, Roster
+from elasticd.core.leading.roster import HOLDING, LEFT, Roster, is_anew
 from elasticd.core.leading.stopping import came_with
 from elasticd.core.leading.tries import Tries
 from elasticd.core.leading.trust import Trust
@@ -206,7 +206,9 @@ class Office:
         if status.world is not None:
             self.exactness.heard(status.world, self.world)
             self.checkpoints.recall(status.world.spoilt)
-            self.trust.recall(status.world)
+            self.trust.recall(status.world, self.course.committed)
+            if is_anew(status):
+                self.trust.ladder.came_back(node, status.world.generation)
         if status.trainer is not None and status.trainer.phase in LEFT:
             self.course.leave(node)
         self.roster.hear(node, status)
@@ -278,7 +280,8 @@ class Office:
         """Close the recovery once a step is committed in the last world, or none is left to do."""
         world = self.world
         if world is not None and (self.course.committed > world.step or self.all_committed):
-            self.account.close(world, self.course.committed)
+            stored = self.newest.step if self.newest is not None else 0
+            self.account.close(world, self.course.committed, stored)
             self.growth.entered(world)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticd.core.leading.office import Office
+from elasticd.core.leading.roster import HOLDING
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Fault
-from elasticd.recovery.poison import HANG, Dealt, Ranges, is_short, signature_of
+from elasticd.recovery.poison import HANG, LOST, Dealt, Ranges, is_short, signature_of
 from elasticd.recovery.regroup import Shares
 from elasticd.recovery.relief import Cut
 from elasticd.recovery.restore import Resume
@@ -31,10 +32,27 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
     step = office.course.committed + 1
     now, said = office.ctx.now, fault.evidence
     ladder.took(fault.culprit, signature, step, fault.generation, now, short=short, said=said)
-    if ladder.rung() == "relief" and signature != HANG:
+    if ladder.rung() == "relief" and signature not in (HANG, LOST):
         office.relief.suspect(f"{signature} at step {step} again and again may be want of memory")
     why = ladder.verdict(world.members, office.ctx.now)
     return f"{why}; {fault.evidence}" if why else ""
+
+
+def count_lost(office: Office, node: NodeId, text: str, ready: Collection[NodeId] = ()) -> str:
+    """A node of the world is gone, be it by what it computed. As :func:`count`."""
+    world = office.world
+    if world is None or office.all_committed:
+        return ""
+    return count(office, Fault(office.job, world.generation, node, "peer_lost", text), ready)
+
+
+def inherit(office: Office, world: World) -> None:
+    """An earlier leader's ``world`` is broken, and computed until then. At which step is known if
+    somebody lives who was in it, or if it was made for a step that had ended others before."""
+    ladder, step = office.trust.ladder, office.course.committed + 1
+    lives = any(node in world.members for node in office.roster.trainers(*HOLDING))
+    if lives or (step in ladder.tries and step == world.step + 1):
+        ladder.begin(_dealt(office, world))
 
 
 def plan(office: Office, world: World) -> None:

@@ -26,6 +26,12 @@ _SAMPLES_CURE = (
 )
 
 
+def is_anew(status: MemberStatus) -> bool:
+    """Whether nothing of what a node had in its last world is left there, with no word why."""
+    phase = status.trainer.phase if status.trainer is not None else ""
+    return not status.faults and phase not in (*HOLDING, *LEFT)
+
+
 @dataclass(slots=True)
 class Roster:
     """The newest status of each member of ``view`` that has spoken in it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -60,6 +60,11 @@ class Stage:
         """Whether the last world is whole, or makes steps though it can't be seen to be."""
         phase = self.phase
         return isinstance(phase, Whole) or (isinstance(phase, Waiting) and phase.trains_on)
+
+    @property
+    def ready(self) -> Collection[NodeId]:
+        """Who may compute in a world that forms."""
+        return self.phase.ready if isinstance(self.phase, Forming) else ()
 
     def go_on(self) -> None:
         """As far as what is known allows."""
@@ -154,6 +159,7 @@ class Stage:
         office, before = self.office, self.phase
         assert office.world is not None
         self.phase = Running(office, before.since, office.world, before.why)
+        poison.inherit(office, office.world)
         self.blame(found.blames)
         if found.otherwise is not None and isinstance(self.phase, Running):
             self.blame([found.otherwise])
@@ -189,6 +195,10 @@ class Stage:
             if blame.fault == "stranger" and isinstance(self.phase, Forming):
                 office.tries.met_stranger()
             office.account.count()
+            if blame.fault == "peer_lost" and (
+                why := poison.count_lost(office, culprit, blame.text, self.ready)
+            ):
+                self.fail(why)
         self.follow(self.phase.on_fault(blame, source))
 
     def deadlines(self) -> list[float]:

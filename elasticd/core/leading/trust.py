@@ -138,10 +138,12 @@ class Trust:
     def adopt(self, world: World) -> None:
         """What earlier leaders knew."""
         self.rollback = max(self.rollback, world.distrusted)
-        self.recall(world)
+        self.recall(world, world.step)
 
-    def recall(self, world: World) -> None:
-        """What any leader knew, be it another side's: who computes wrongly does so everywhere."""
+    def recall(self, world: World, committed: int) -> None:
+        """What any leader knew, be it another side's: who computes wrongly does so everywhere, and
+        a step kills everywhere."""
+        self.ladder.recall(world.tried, self.ctx.now, committed)
         for node, times in world.diverged:
             self.diverged[node] = max(times, self.diverged.get(node, 0))
             if times >= _DIVERGENCES:

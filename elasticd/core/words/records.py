@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from elasticd.checkpoints.manifest import Manifest
 from elasticd.core.words.limits import clipped
-from elasticd.recovery import fitness, lineages
+from elasticd.recovery import fitness, lineages, poison
 from elasticd.recovery.exactness import weightier
 from elasticd.recovery.origin import Origin
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
@@ -354,6 +354,11 @@ class World:
     spoilt: lineages.Left = ()
     """What was written of states of which nobody knows who is right: later leaders restore none of
     it, either."""
+    tried: poison.Tries = ()
+    """In which worlds trainers, or their machines, have died at a step that none has got over."""
+    fruitless: int = 0
+    """Recoveries in a row, up to this world, without progress beyond step ``furthest``."""
+    furthest: int = 0
 
     @property
     def shards(self) -> int:

@@ -202,7 +202,8 @@ def test_signatures() -> None:
     assert signature_of("oom", 1) == "want of memory"
     assert signature_of("hang", -9) == "a hang"
     assert signature_of("worker_exit", 1) == signature_of("worker_exit", 0) == ""
-    assert signature_of("ring_broken", None) == signature_of("peer_lost", None) == ""
+    assert signature_of("peer_lost", None) == "the loss of the node"
+    assert signature_of("ring_broken", None) == ""
 
 
 def test_when_memory_was_short() -> None:
@@ -214,3 +215,69 @@ def test_when_memory_was_short() -> None:
     assert is_short("oom", None, huge, relieved=False), "something can still be given up"
     assert not is_short("oom", None, huge, relieved=True)
     assert is_short("oom", None, "std::bad_alloc", relieved=True), "nobody knows"
+
+
+LOST = "the loss of the node"
+
+
+def take_down(story: Story, tries: int) -> str:
+    """Each time whoever computes goes down, and comes back. What follows from the last."""
+    why = ""
+    for _ in range(tries):
+        alone = story.run()
+        down = (A, B) if alone is None else (alone,)
+        for node in down:
+            story.die(node, LOST, short=is_short("peer_lost", None, "", relieved=True))
+        why = story.verdict()
+        for node in down:
+            story.ladder.came_back(node, Tag(story.counter, A, ""))
+    return why
+
+
+def test_a_step_that_takes_machines_down_is_poison_after_a_while() -> None:
+    assert not take_down(Story((A, B)), 7)
+    why = take_down(Story((A, B)), 32)
+    assert f"{LOST} on a, b, each of them alone, 32 times" in why
+
+
+def test_nodes_that_are_cut_off_have_not_died_of_a_step() -> None:
+    story = Story((A, B))
+    for _ in range(60):
+        alone = story.run()
+        story.die(alone or A, LOST, short=is_short("peer_lost", None, "", relieved=True))
+        assert not story.verdict()
+
+
+def test_a_later_leader_goes_on_counting() -> None:
+    """Its clock is another one."""
+    story = Story((A, B))
+    assert not take_down(story, 7)
+    tries = story.ladder.carried(story.now + 1.0)
+    for clock, later in ((5000.0, 239.0), (5000.0, 238.0)):
+        heir = Story((A, B), now=clock + later - 10.0, counter=story.counter)
+        for _ in range(2):  # it is heard of more than once
+            heir.ladder.recall(tries, clock, committed=6)
+        assert heir.ladder.told == story.ladder.told and heir.ladder.rung() == "alone"
+        assert bool(take_down(heir, 1)) == (later == 239.0)
+
+
+def test_two_sides_know_together_who_died() -> None:
+    one, other = Story(), Story()
+    for story, node in ((one, A), (other, B)):
+        story.run()
+        story.die(node, LOST, short=True)
+    one.ladder.came_back(A, Tag(1, A, ""))
+    one.ladder.recall(other.ladder.carried(0.0), 0.0, committed=6)
+    (known,) = one.ladder.tries[7]
+    assert dict(known.died) == {A: False, B: True} and known.samples == ((0, 4), (4, 8))
+
+
+def test_tries_that_were_outlived_are_not_recalled() -> None:
+    story = Story()
+    story.poison(3)
+    tries = story.ladder.carried(story.now)
+    story.run()
+    story.ladder.recall(tries, story.now, committed=7)
+    story.ladder.passed(7)
+    story.ladder.recall(tries, story.now, committed=5)
+    assert not story.ladder.tries, "all have gone back since"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases.moves import Blame
-from elasticd.core.leading.roster import HOLDING, LEFT
+from elasticd.core.leading.roster import LEFT, is_anew
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import MemberStatus
 from elasticd.types import NodeId
@@ -20,7 +20,7 @@ def against(node: NodeId, status: MemberStatus, world: World) -> list[Blame]:
         return []
     here = status.world is not None and status.world.generation == world.generation
     found = [Blame(node, fault, text) for fault, text in (status.faults if here else ())]
-    if not status.faults and phase not in HOLDING:
+    if is_anew(status):
         found.append(Blame(node, "peer_lost", f"{node} was started again"))
     return found
 

@@ -205,6 +205,7 @@ class Freezing:
             resumes=account.resumes,
             raised=office.relief.weigh(account.pieces, office.course.committed, micro),
             doubted=account.recovery is not None and office.trust.ladder.rung() == "older",
+            deadly=bool(office.trust.ladder.told),
         )
 
     def _tell(self, told: Told) -> None:

@@ -53,6 +53,7 @@ class Orienting:
         committed = max(known, *(s.committed for s in there))
         for node, progress in course.found(committed, office.ctx.now):
             office.saw(node, progress)
+        office.trust.ladder.passed(course.committed)
         return self._found(world)
 
     def _found(self, world: World) -> Inherited | ToRunning:
@@ -65,6 +66,7 @@ class Orienting:
             return ToRunning()
         if office.roster.trainers(*LEFT):
             return Inherited()
+        office.account.unsure = not office.roster.trainers(*HOLDING)
         lost = [n for n in world.members if n not in office.view.members]
         blames = of_lost(office, lost)
         for node in world.members:

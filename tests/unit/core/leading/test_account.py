@@ -123,6 +123,17 @@ def test_a_job_rests_once_for_each_recovery_too_many() -> None:
     assert rests(made) == 0
 
 
+def test_a_job_rests_under_later_leaders_too_until_it_is_paused_and_resumed() -> None:
+    made = account()
+    made.adopt(replace(EMPTY, fruitless=FRUITLESS_LIMIT + 1, furthest=9))
+    made.close(EMPTY, 9)
+    assert rests(made) == 1
+    later = account()
+    later.adopt(replace(EMPTY, fruitless=FRUITLESS_LIMIT + 1))
+    later.resume()
+    assert rests(later) == 0
+
+
 def test_a_node_that_is_not_let_in_is_told_with_the_reason() -> None:
     ctx = account().ctx
     Trust(ctx, JOB).bench(B, "it was prepared for too long")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from elasticd.checkpoints.manifest import Stored
 from elasticd.core.leading import poison
+from elasticd.core.leading.account import FRUITLESS_LIMIT
 from elasticd.core.words.records import World
-from elasticd.core.words.worlds import Freeze
+from elasticd.core.words.worlds import Form, Freeze
 from elasticd.recovery.poison import ALONE, Dealt
 from elasticd.recovery.restore import Resume
 from elasticd.types import Tag
@@ -17,8 +19,10 @@ from tests.unit.core.leading.bench import (
     C,
     fault,
     holds,
+    manifest_of,
     point_of,
     started,
+    status_of,
     world_of,
 )
 
@@ -115,3 +119,49 @@ def test_once_the_step_is_committed_nothing_is_told_of_it() -> None:
     assert bench.driver.summary()["reason"]
     bench.progress(world, 2)
     assert bench.driver.summary()["reason"] is None
+
+
+def test_what_was_tried_outlives_the_leader_whose_machine_the_step_takes_down() -> None:
+    """Each time another node leads, and knows no more than members tell of their world."""
+    world, step = world_of(A, B, C, step=DEADLY - 1), DEADLY - 1
+    for times in range(1, 4):
+        bench = Bench(B, C)
+        bench.say("active", world)
+        held = holds(point_of(step), world.generation)
+        bench.answer(b=held, c=held)
+        made = bench.sent(Form)[0][1].world
+        assert [(each.step, dict(each.died)) for each in made.tried] == [
+            (DEADLY, {A: True})
+        ] * times
+        assert (made.fruitless, made.furthest) == (max(0, times - 1), step)
+        told = f"step {DEADLY} has ended trainers {times} times: the loss of the node on a"
+        assert (told in made.reason) == (times > 1)
+        bench.ctx.now += 1.0
+        world = replace(
+            world, generation=Tag(times + 2, A, "x"), tried=made.tried,
+            fruitless=made.fruitless, furthest=made.furthest,
+        )  # fmt: skip
+
+
+def test_where_nobody_is_left_only_what_is_stored_is_progress() -> None:
+    """The only machine goes down again and again, some steps behind its newest checkpoint."""
+    manifest, world = manifest_of(5, A), world_of(A, step=5)
+    for times in range(1, 12):
+        bench = Bench(A)
+        told = replace(status_of("ready", world), stored=(Stored(manifest, (0,)),), ready=False)
+        bench.driver.hear(A, told)
+        bench.answer(a=holds(None))
+        if times > FRUITLESS_LIMIT + 1:
+            assert bench.driver.summary()["state"] == "parked"
+            assert f"{times - 1} recoveries in a row" in bench.why
+            bench.pass_time(bench.office.tries.rests_until - bench.ctx.now)
+            bench.answer(a=holds(None))
+        made = bench.form()
+        bench.say("active", made)
+        bench.progress(made, 7)
+        assert bench.office.account.fruitless == made.fruitless == times
+        world = made
+    later = replace(manifest_of(10, A, lineage=world.lineage), parent=world.parent)
+    bench.driver.hear(A, replace(status_of("active", world), stored=(Stored(later, (0,)),)))
+    bench.progress(world, 11)
+    assert bench.office.account.fruitless == 0

@@ -88,7 +88,7 @@ def test_who_dies_when_it_is_ready_may_have_died_of_the_step() -> None:
     bench.driver.hear(A, replace(fault(world, A), status=-9))
     assert bench.phase != "forming"
     ((step, (tried,)),) = bench.office.trust.ladder.tries.items()
-    assert step == 1 and tried.died == {A: False} and tried.dealt.keys() == {A, B, C}
+    assert step == 1 and tried.died == ((A, False),) and tried.alone is None
 
 
 def test_who_dies_before_it_is_ready_has_not_died_of_the_step() -> None:
