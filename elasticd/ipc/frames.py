@@ -158,7 +158,9 @@ class FrameSocket:
         return cls(connection)
 
     @classmethod
-    def connect_aside(cls, path: str | os.PathLike[str]) -> FrameSocket:
+    def connect_aside(
+        cls, path: str | os.PathLike[str], platform: str = sys.platform
+    ) -> FrameSocket:
         """As :meth:`connect`, but the working folder stays: other threads may need it.
 
         Raises:
@@ -167,7 +169,7 @@ class FrameSocket:
         path = os.fspath(path)
         if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
             return cls.connect(path)
-        if sys.platform == "linux":
+        if sys.platform == "linux" and platform == "linux":
             folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
             try:
                 return cls.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")

@@ -30,24 +30,24 @@ _QUERY = struct.Struct("=BBBxI4s44x")
 _ANSWER = struct.Struct("=BBBB48sIIIII")
 
 
-def is_listening(pid: int, port: int) -> bool:
+def is_listening(pid: int, port: int, platform: str = sys.platform) -> bool:
     """Whether the process ``pid``, a child of the caller, listens on the TCP port ``port`` (IPv4).
 
     Does not block. False for a process that has gone or may not be looked at.
     """
-    return _has_socket(pid, port, _LISTENING)
+    return _has_socket(pid, port, _LISTENING, platform)
 
 
-def has_let_in(pid: int, port: int) -> bool:
+def has_let_in(pid: int, port: int, platform: str = sys.platform) -> bool:
     """Whether it has accepted who has connected to that port. The kernel looks at all connections
     for that, which takes longer."""
-    return _has_socket(pid, port, _CONNECTED)
+    return _has_socket(pid, port, _CONNECTED, platform)
 
 
-def has_tcp_sockets(pid: int) -> bool:
+def has_tcp_sockets(pid: int, platform: str = sys.platform) -> bool:
     """Whether the process ``pid``, a child of the caller, has a TCP socket, in whatever state: also
     one whose other end has gone, of which the kernel tells nothing else. Does not block."""
-    if sys.platform == "linux":
+    if platform == "linux":
         own = {str(inode) for inode in _socket_inodes(pid)}
         with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as table:
             return not own.issubset(line.split()[6].decode() for line in table)
@@ -63,9 +63,9 @@ def listening_ports(pid: int) -> list[int]:
     return [port for port, inode in _sockets(_LISTENING) if inode in own]
 
 
-def _has_socket(pid: int, port: int, states: Mapping[int, str]) -> bool:
+def _has_socket(pid: int, port: int, states: Mapping[int, str], platform: str) -> bool:
     """With that own port, in one of these states."""
-    if sys.platform == "linux":
+    if platform == "linux":
         with contextlib.suppress(OSError):  # a kernel without sock_diag
             inodes = {inode for _, inode in _sockets(states, port)}
             return bool(inodes) and not inodes.isdisjoint(_socket_inodes(pid))

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any, Protocol
 
 import psutil
+import structlog
 
 LEAST_LEFT = 0.04
 """Of the whole; with less, memory is about to run out."""
 _WARNING_LEVEL, _CRITICAL_LEVEL = 2, 4
 """Of macOS's kern.memorystatus_vm_pressure_level, which is 1, 2 or 4. At 4 it kills already."""
+_LEVEL = b"kern.memorystatus_vm_pressure_level"
 _UNLIMITED_BYTES = 1 << 60
 """Version 1 of memory cgroups writes no limit as a number about as large as can be."""
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 _CACHE = ("active_file", "inactive_file")
 """Contents of files, which the kernel gives up before it kills."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ def pressure(
     ``level_of`` asks macOS."""
     machine = psutil.virtual_memory()
     if platform == "darwin":
-        level = (level_of or _macos_level)()
+        level = (level_of or macos_level)()
         if level < _WARNING_LEVEL:
             return None
         text = f"macOS reports memory pressure {level} of 4"
@@ -59,12 +66,31 @@ def _shortage(left_bytes: int, total_bytes: int, what: str) -> LowMemory | None:
     return LowMemory(text, left_bytes)
 
 
-def _macos_level() -> int:
+class LibC(Protocol):
+    """What is asked of macOS's C library."""
+
+    def sysctlbyname(self, name: bytes, old: Any, old_bytes: Any, new: None, new_bytes: int) -> int:
+        """As in sysctlbyname(3): 0, or -1 and errno."""
+
+
+def macos_level(libc: LibC | None = None) -> int:
+    """1, 2 or 4; 0: it can't be asked, which is logged once."""
     level = ctypes.c_int(0)
     size = ctypes.c_size_t(ctypes.sizeof(level))
-    name = b"kern.memorystatus_vm_pressure_level"
-    ctypes.CDLL(None).sysctlbyname(name, ctypes.byref(level), ctypes.byref(size), None, 0)
+    asked: Any = libc or ctypes.CDLL(None, use_errno=True)
+    if asked.sysctlbyname(_LEVEL, ctypes.byref(level), ctypes.byref(size), None, 0):
+        _refused(ctypes.get_errno())
+        return 0
     return level.value
+
+
+@cache
+def _refused(number: int) -> None:
+    log.warning(
+        "macOS does not say when memory is short: nothing is given back in time",
+        asked=_LEVEL.decode(),
+        error=os.strerror(number),
+    )
 
 
 def group_of(pid: int) -> Path | None:

@@ -67,8 +67,9 @@ class ChildWatch:
         stopped: Callable[[Child, float], None],
         pressed: Callable[[room.LowMemory], None] = lambda low: None,
         pressure: Callable[[Iterable[Path]], room.LowMemory | None] = room.pressure,
+        platform: str = sys.platform,
     ) -> None:
-        self._children = children
+        self._children, self._platform = children, platform
         self._stopped, self._pressed = stopped, pressed
         self._pressure = pressure
         self._pressed_at = self._critical_at = float("-inf")
@@ -132,7 +133,7 @@ class ChildWatch:
 
     def look(self, child: Child, now: float) -> None:
         """Look at one child now."""
-        found = _look(child.pid)
+        found = look_at(child.pid, self._platform)
         if found is None:
             return
         known = self._seen.get(child.pid)
@@ -159,16 +160,19 @@ class ChildWatch:
             self._stopped(child, still)
 
 
-def _look(pid: int) -> Look | None:
+def look_at(pid: int, platform: str = sys.platform) -> Look | None:
     """None if it has ended."""
     try:
-        if sys.platform == "linux":
+        if platform == "linux":
             return _look_linux(pid)
         process = psutil.Process(pid)
         with process.oneshot():
+            status = process.status()
             memory, switches = process.memory_info(), process.num_ctx_switches()
-            stopped = process.status() == psutil.STATUS_STOPPED
-        return Look(stopped, switches.voluntary + switches.involuntary, memory.vms, memory.rss)
+        if status == psutil.STATUS_ZOMBIE:
+            return None
+        ran = switches.voluntary + switches.involuntary
+        return Look(status == psutil.STATUS_STOPPED, ran, memory.vms, memory.rss)
     except (psutil.Error, OSError, ValueError):
         return None
 

@@ -141,7 +141,8 @@ def test_a_link_that_closes_while_a_frame_arrives_leaves_no_dead_man(
         connection.close()
 
 
-def test_connecting_aside_leaves_the_working_folder_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_connecting_aside_leaves_the_working_folder_alone(tmp_path: Path, platform: str) -> None:
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
     before = os.getcwd()
@@ -149,7 +150,7 @@ def test_connecting_aside_leaves_the_working_folder_alone(tmp_path: Path) -> Non
         with contextlib.chdir(folder):
             listener.bind("children.sock")
         listener.listen()
-        connection = FrameSocket.connect_aside(folder / "children.sock")
+        connection = FrameSocket.connect_aside(folder / "children.sock", platform)
         other, _ = listener.accept()
         connection.send({"t": "hello"})
         assert read(FrameSocket(other)) == {"t": "hello"}

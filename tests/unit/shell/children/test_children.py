@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.records import JobRecord
+from elasticd.core.words.reducers import FROM_REDUCER, ReducerWarm
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.awake import Awake
 from elasticd.shell.children.children import Children
@@ -126,6 +128,35 @@ def test_what_has_the_place_of_a_folder_is_named_by_a_trainer_that_does_not_star
         (exited,) = node.posted
         assert isinstance(exited, e.ChildExited) and exited.status == 127
         assert str(path) in exited.tail and "remove" in exited.tail
+        node.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_reducer_that_is_warm_where_no_address_is_left_is_ended_and_the_next_may_start(
+    tmp_path: Path, run: Run, gone: bool
+) -> None:
+    """macOS takes an interface's addresses away with its link. The frame is answered all the same:
+    an error would cost the connection, and with it the child's name."""
+
+    async def main() -> None:
+        node = Node(tmp_path)
+        reducer = node.made["reducer"]
+        if gone:
+            node.children.hosts = ["192.0.2.7"]  # of a network for examples: nobody's
+        warm = FROM_REDUCER.encode(ReducerWarm(proves=True))
+        with capture_logs() as lines:
+            node.children.on_message(reducer, dict(warm), [])
+        ready = [each for each in node.posted if isinstance(each, e.ReducerReady)]
+        if gone:
+            assert ready == [] and node.processes["reducer"].signals == [signal.SIGKILL]
+            node.children.on_exit(reducer, -signal.SIGKILL)
+            (exited,) = node.posted
+            assert isinstance(exited, e.ChildExited) and exited.child == REDUCER
+            assert any("192.0.2.7" in line.get("reason", "") for line in lines)
+        else:
+            assert len(ready) == 1 and node.processes["reducer"].signals == []
         node.close()
 
     run(main())

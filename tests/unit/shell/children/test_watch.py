@@ -22,10 +22,13 @@ from elasticd.shell.children.watch import (
     LOOK_SECONDS,
     STOPPED_SECONDS,
     ChildWatch,
+    look_at,
 )
 
 pytestmark = pytest.mark.process
 
+SYSTEMS = pytest.mark.parametrize("system", ["linux", "darwin"])
+"""psutil, by which macOS is asked, knows Linux, too."""
 WAITER = "import sys; print('up', flush=True); sys.stdin.read()"
 
 
@@ -54,8 +57,9 @@ def process() -> Iterator[Process]:
         pass
 
 
-def test_memory_outlives_the_process(process: Process) -> None:
-    watch = ChildWatch(lambda: [process.child], lambda child, seconds: None)
+@SYSTEMS
+def test_memory_outlives_the_process(process: Process, system: str) -> None:
+    watch = ChildWatch(lambda: [process.child], lambda child, seconds: None, platform=system)
     if sys.platform == "linux":
         resource.prlimit(process.pid, resource.RLIMIT_AS, (1 << 40, resource.RLIM_INFINITY))
     watch.look(process.child, 0.0)
@@ -107,7 +111,17 @@ def test_what_a_mac_says_between_two_notices_counts(process: Process) -> None:
     assert memory is not None and (memory.pressure, told) == ("4 of 4", ["2 of 4"])
 
 
-def test_a_stop_is_told_once(process: Process) -> None:
+@SYSTEMS
+def test_one_that_has_ended_and_was_not_reaped_is_none(process: Process, system: str) -> None:
+    assert look_at(process.pid, system) is not None
+    process.popen.kill()
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        pass
+    assert look_at(process.pid, system) is None
+
+
+@SYSTEMS
+def test_a_stop_is_told_once(process: Process, system: str) -> None:
     told: list[tuple[int, float]] = []
 
     async def run() -> None:
@@ -117,7 +131,7 @@ def test_a_stop_is_told_once(process: Process) -> None:
             told.append((child.pid, seconds))
             happened.set()
 
-        watch = ChildWatch(lambda: [process.child], stopped)
+        watch = ChildWatch(lambda: [process.child], stopped, platform=system)
         watch.start()
         os.kill(process.pid, signal.SIGSTOP)
         async with asyncio.timeout(30):
@@ -131,10 +145,13 @@ def test_a_stop_is_told_once(process: Process) -> None:
     assert pid == process.pid and seconds >= STOPPED_SECONDS
 
 
-def test_slices_are_no_stop(process: Process) -> None:
+@SYSTEMS
+def test_slices_are_no_stop(process: Process, system: str) -> None:
     """Stopped at every look, but it ran between them."""
     told: list[float] = []
-    watch = ChildWatch(lambda: [process.child], lambda child, seconds: told.append(seconds))
+    watch = ChildWatch(
+        lambda: [process.child], lambda child, seconds: told.append(seconds), platform=system
+    )
     for number in range(10):
         os.kill(process.pid, signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):
