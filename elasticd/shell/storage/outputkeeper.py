@@ -240,7 +240,7 @@ class OutputKeeper:
             if main is not None:
                 self._outputs.tell_begins_without(job, main, text)
         finally:
-            sign.close()
+            await asyncio.to_thread(sign.close)
 
     async def _place_idle(self, job: JobId, main: NodeId) -> None:
         own = await self._outputs.own_set(job, copy=False)

@@ -217,3 +217,17 @@ def test_the_loop_makes_no_file_of_what_another_node_has_written(tmp_path: Path,
         assert target.read_text() == "text" and calls == []
 
     run(main())
+
+
+def test_the_loop_makes_no_file_of_what_main_before_has_written(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        net = outputnet.Net(tmp_path)
+        new, members = net.nodes[outputnet.B], (outputnet.B, outputnet.C)
+        net.nodes[outputnet.A].write(out="text")
+        net.was = net.world
+        with disk_calls(tmp_path / outputnet.B) as calls:
+            await new.keeper.enters(outputnet.JOB, 2, members)
+            await new.keeper._tasks.ended()
+        assert new.texts() == {"out": "text"} and calls == []
+
+    run(main())
