@@ -70,7 +70,7 @@ check: $(INSTALLED) ## format, lint, types, import directions and quick tests th
 	@$(MAKE) --no-print-directory --jobs 3 lint linux darwin pyright imports quick
 
 # The parts of make check that read and do not run. What is known of a file is known per platform.
-lint:
+lint: $(INSTALLED)
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 
@@ -81,7 +81,7 @@ linux darwin:
 pyright:
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(PYTHON) -m pyright --pythonpath $(PYTHON)
 
-imports:
+imports: $(INSTALLED)
 	@$(VENV)/bin/lint-imports
 
 # The last of make check, so that it fills what the others leave of the machine. Fewer examples.

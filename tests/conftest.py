@@ -67,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{path}: write pytest.mark.{name} there, for make deep")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """.ci/run tells at its end what was skipped."""
+    from tests import nottried
+
+    nottried.pytest_terminal_summary(terminalreporter)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """What is collected stays until the end: a search for garbage needn't look at it each time.
