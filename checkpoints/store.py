@@ -199,13 +199,14 @@ class LocalStore:
         if at == partial:
             folder.remove_others(new)
         if old != new:
-            write_beside(self._disk, at / layout.MANIFEST_NAME, [data], contested=True)
+            path = at / layout.MANIFEST_NAME
+            write_beside(self._disk, path, [data], contested=True, last=False)
         with refusing(at):
             folder.remove_strangers(new)
             if at == partial:
                 self._disk.rename(partial, final)
             else:
-                self._disk.sync_folder(final)
+                self._disk.order_folder(final)
             self._disk.sync_folder(final.parent)
 
     def takes(self, wanted: Manifest) -> bool:

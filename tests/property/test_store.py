@@ -44,6 +44,9 @@ class FastDisk(LocalDisk):
         first = b"" if head is None else head()
         path.write_bytes(first + data[len(first) :])
 
+    def order_folder(self, folder: Path) -> None:
+        assert folder.is_dir()
+
     def sync_folder(self, folder: Path) -> None:
         assert folder.is_dir()
 

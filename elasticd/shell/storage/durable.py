@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from elasticd.checkpoints.medium import sync_file
+from elasticd.checkpoints.medium import order_file, sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
 
@@ -33,7 +33,7 @@ def settle(fd: int, partial: Path, path: Path) -> None:
         OSError: the disk is full or broken; ``path`` still has its old content, unless only the
             folder could not be synced.
     """
-    sync_file(fd)
+    order_file(fd)
     partial.rename(path)
     sync_folder(path.parent)
 

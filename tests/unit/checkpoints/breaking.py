@@ -76,6 +76,10 @@ class Disk:
         self._fail_if(self._stopped())
         self._pending = [pending for pending in self._pending if pending.folder != folder]
 
+    def order_folder(self, folder: Path) -> None:
+        """As on Linux, where it is the same."""
+        self.sync_folder(folder)
+
     def make_folder(self, folder: Path) -> None:
         self._fail_if(self._stopped())
         folder.mkdir()

@@ -205,6 +205,7 @@ class Spoiling(LocalDisk):
     """Loses bytes of a file's head, and says nothing."""
 
     def __init__(self, old: bytes, new: bytes) -> None:
+        super().__init__()
         self.old, self.new = old, new
 
     def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:

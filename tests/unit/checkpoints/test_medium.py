@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import sys
+from typing import Any
 
 import pytest
 
-from elasticd.checkpoints.medium import sync_file
+from elasticd.checkpoints.medium import order_file, sync_file
 
 
 @pytest.mark.parametrize(
@@ -33,9 +34,32 @@ def test_what_reaches_the_medium_on_each_system(here: str, knows: bool, done: li
     assert did == done
 
 
+@pytest.mark.parametrize(
+    ("here", "known", "done"),
+    [
+        ("darwin", {85, 51}, [85]),
+        ("darwin", {51}, [51]),
+        ("darwin", set(), ["fsync"]),
+        ("linux", {85, 51}, ["fsync"]),
+    ],
+)
+def test_what_keeps_the_order_on_each_system(here: str, known: set[int], done: list[Any]) -> None:
+    did: list[Any] = []
+
+    def control(fd: int, wanted: int) -> int:
+        if wanted not in known:
+            raise OSError(errno.ENOTTY, "Inappropriate ioctl for device")
+        did.append(wanted)
+        return 0
+
+    order_file(7, here, control, lambda fd: did.append("fsync"))
+    assert did == done
+
+
 @pytest.mark.skipif(sys.platform != "darwin", reason="asks macOS")
 def test_macos_calls_it_so() -> None:
     assert getattr(fcntl, "F_FULLFSYNC") == 51  # noqa: B009
+    assert getattr(fcntl, "F_BARRIERFSYNC", 85) == 85
 
 
 @pytest.mark.parametrize("here", ["darwin", "linux"])
@@ -51,7 +75,8 @@ def test_a_device_that_fails_is_told_on_each_system(here: str) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_full_flush_that_fails_is_not_taken_for_a_good_one(code: int) -> None:
+@pytest.mark.parametrize("call", [sync_file, order_file])
+def test_a_full_flush_that_fails_is_not_taken_for_a_good_one(code: int, call: Any) -> None:
     """The error is told once: an fsync behind it may say that all is well."""
 
     def control(fd: int, wanted: int) -> int:
@@ -61,5 +86,5 @@ def test_a_full_flush_that_fails_is_not_taken_for_a_good_one(code: int) -> None:
         raise AssertionError("it must not be asked")
 
     with pytest.raises(OSError, match="it failed") as caught:
-        sync_file(7, "darwin", control, sync)
+        call(7, "darwin", control, sync)
     assert caught.value.errno == code
