@@ -280,12 +280,11 @@ def _remove_left(path: Path) -> None:
             path.unlink()
 
 
-def cache_folder() -> Path:
+def cache_folder(platform: str = sys.platform) -> Path:
     """The node's, which ``elasticctl disk`` shows; alone, the user's."""
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given) / _FOLDER
-    mac = sys.platform == "darwin"
-    usual = Path.home() / ("Library/Caches" if mac else ".cache")
+    usual = Path.home() / ("Library/Caches" if platform == "darwin" else ".cache")
     return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "elasticd" / _FOLDER
 
 

@@ -242,6 +242,32 @@ def test_paths_that_the_architecture_names_are_there() -> None:
         assert "NAME" in name or (ROOT / name).exists(), name
 
 
+SYSTEM = re.compile(r"sys\.platform|darwin|/proc/|osascript")
+"""What code asks that does one thing on Linux and another on macOS."""
+NO_DIFFERENCE = {
+    "elasticd/cli/mac/choosing.py": "asks for root before the probes that the page tells of",
+    "elasticd/cli/mac/system.py": "is probes of the page's second table",
+    "elasticd/cli/service.py": "chooses between the two service managers, which are told of",
+}
+"""Modules that ask it and stand on no row of docs/platforms.md, each with the reason."""
+
+
+def test_what_differs_between_systems_is_on_its_page() -> None:
+    page = (ROOT / "docs/platforms.md").read_text()
+    cells = re.findall(r"^\| [^|]* \| ([^|]*) \|", page, re.MULTILINE)
+    told = {path for cell in cells for path in re.findall(r"`([\w/-]+/\w+\.\w+)`", cell)}
+    assert all((ROOT / path).is_file() for path in told), sorted(told)
+    folders = ("elasticd", "recovery", "checkpoints", "launchd", "systemd-like")
+    asks = {
+        str(path.resolve().relative_to(ROOT.resolve()))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if SYSTEM.search(path.read_text())
+    }
+    assert asks - told - NO_DIFFERENCE.keys() == set()
+    assert NO_DIFFERENCE.keys() <= asks - told
+
+
 def test_limits_are_told_as_they_are() -> None:
     text = (ROOT / "docs/operating.md").read_text()
     told = text[text.index("## Limits") : text.index("## Troubleshooting")]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from elasticd.data import JsonLines, cached
+from elasticd.data.tokens import cache_folder
 from elasticd.errors import OperationError, UsageError
 from elasticd.types import CACHE_VARIABLE
 
@@ -281,6 +282,16 @@ def test_they_are_where_the_node_keeps_what_can_be_made_anew(
     cached(ROWS, Tokenizer(), key="a")
     found = [path.parent.relative_to(tmp_path) for path in tmp_path.rglob("*.tokens")]
     assert sorted(map(str, found)) == ["node/tokens", "user/elasticd/tokens"]
+
+
+@pytest.mark.parametrize(("platform", "usual"), [("linux", ".cache"), ("darwin", "Library/Caches")])
+def test_alone_they_are_where_the_system_keeps_such(
+    platform: str, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (CACHE_VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder(platform) == tmp_path / usual / "elasticd/tokens"
 
 
 def test_no_rows_are_no_tokens(folder: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_reducer_that_is_warm_where_no_address_is_left_is_ended_and_the_next_m
         node = Node(tmp_path)
         reducer = node.made["reducer"]
         if gone:
-            node.children.hosts = ["192.0.2.7"]  # of a network for examples: nobody's
+            node.children.hosts = ("192.0.2.7",)  # of a network for examples: nobody's
         warm = FROM_REDUCER.encode(ReducerWarm(proves=True))
         with capture_logs() as lines:
             node.children.on_message(reducer, dict(warm), [])
