@@ -25,6 +25,8 @@ EARLIER = "d8b87b19aa31a504cb51a18fa9bfdb939d44284b"
 IN_THE_OPEN = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
 """One whose daemons encrypt nothing: all of its cluster are upgraded together."""
 CHECKOUT = Path(__file__).parents[2]
+PACKAGES = ("elasticd", "recovery", "checkpoints", "launchd", "systemd-like")
+"""What is installed of a tree."""
 SLOW = ["--pace-seconds", "0.4"]
 RETURN_SECONDS = 60
 """A machine that runs tests is busy: how long a daemon takes to start is not the question here."""
@@ -116,6 +118,54 @@ def test_nodes_are_upgraded_one_by_one_and_back_while_a_job_trains(
         _replace_node(cluster, "node-0", job)
         assert cluster.earlier() == set()
         check(cluster, job, "high.py", expected)
+
+
+@pytest.mark.deep
+@pytest.mark.long
+def test_a_package_that_is_replaced_under_a_running_cluster_costs_no_bit(
+    tree_of: Callable[[str], Path],
+    kernels: Path,
+    undisturbed: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    """As ``brew upgrade`` does: processes that an old daemon starts from then on are of the new
+    version. They train beside it until it is restarted."""
+    expected = undisturbed("high.py")
+    made = Mixed(tmp_path, 2, kernels)
+    made.tree = installed = tree_of(EARLIER)
+    for node in made.nodes:
+        made.configure(node, return_seconds=RETURN_SECONDS)
+    with made as cluster:
+        job = cluster.submit("high.py", job__args=SLOW)
+        cluster.wait_whole(job, 2)
+        installed.rename(tmp_path / "before")
+        installed.mkdir()
+        for name in PACKAGES:
+            shutil.copytree(CHECKOUT / name, installed / name, symlinks=True)
+        old = {one.pid for node in cluster.nodes for one in cluster.processes(node)}
+        status = _until_new(cluster, job, "pid", old, cluster.kill_trainer)
+        status = _until_new(cluster, job, "reducer_pid", old, cluster.kill_reducer)
+        cluster.wait_step(job, status["step"] + 2)
+        for node in cluster.nodes:
+            _replace_daemon(cluster, node, job)
+        check(cluster, job, "high.py", expected)
+
+
+def _until_new(
+    cluster: Cluster, job: str, key: str, old: set[int], kill: Callable[[str, int], int | None]
+) -> dict[str, Any]:
+    """Kill rank 1's, first those that were warm before, until a new one has its place."""
+
+    def look() -> dict[str, Any] | None:
+        status = cluster.status(job)
+        found = [rank[key] for rank in status["ranks"] if rank["rank"] == 1]
+        if status["state"] in ENDED or (status["state"] == "running" and set(found) - old - {0}):
+            return status
+        if set(found) & old:
+            kill(job, 1)
+        return None
+
+    return cluster.wait_for(f"{job} with a new process", look)
 
 
 @pytest.mark.deep
