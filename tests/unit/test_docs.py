@@ -247,6 +247,7 @@ SYSTEM = re.compile(r"sys\.platform|darwin|/proc/|osascript")
 NO_DIFFERENCE = {
     "elasticd/cli/mac/choosing.py": "asks for root before the probes that the page tells of",
     "elasticd/cli/mac/system.py": "is probes of the page's second table",
+    "elasticd/cli/machine.py": "judges by the checks of a preflight, which the page tells of",
     "elasticd/cli/service.py": "chooses between the two service managers, which are told of",
 }
 """Modules that ask it and stand on no row of docs/platforms.md, each with the reason."""
