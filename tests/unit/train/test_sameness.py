@@ -145,6 +145,14 @@ def test_a_model_that_is_gone_is_forgotten() -> None:
     assert len(sameness._calls) == before
 
 
+def test_a_gpu_that_fails_late_is_no_difference() -> None:
+    def fails() -> None:
+        raise RuntimeError("[METAL] Command buffer execution failed: Internal Error")
+
+    with pytest.raises(RuntimeError, match="METAL"):
+        sameness.rows_of(model_of(), fails)
+
+
 def test_one_rank_is_the_same() -> None:
     assert elasticd.check_weights(model_of()) is False
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
+from elasticd.train import averaging, sameness
+from elasticd.train.link.background import Background
 from elasticd.train.settling import settled
+from elasticd.train.steps.summing import Summing
 
 LATE = "[METAL] Command buffer execution failed: Internal Error (0000000e:kIOGPUCommandBuffer)"
 
@@ -27,6 +31,14 @@ def test_what_failed_there_is_raised() -> None:
 
     with pytest.raises(RuntimeError, match="METAL"):
         settled(lambda: True, fails)
+
+
+@pytest.mark.parametrize(
+    "lets_out", [Summing, Background, averaging._flat, averaging._floats, sameness.rows_of]
+)
+def test_whoever_lets_something_out_waits(lets_out: Any) -> None:
+    """Their own tests have them wait for a fake."""
+    assert inspect.signature(lets_out).parameters["settle"].default is settled
 
 
 def test_without_one_nothing_is_asked() -> None:

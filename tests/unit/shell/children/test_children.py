@@ -134,7 +134,7 @@ def test_what_has_the_place_of_a_folder_is_named_by_a_trainer_that_does_not_star
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_reducer_that_is_warm_where_no_address_is_left_is_ended_and_the_next_may_start(
+def test_a_reducer_that_is_warm_where_no_address_is_left_is_ended(
     tmp_path: Path, run: Run, gone: bool
 ) -> None:
     """macOS takes an interface's addresses away with its link. The frame is answered all the same:
