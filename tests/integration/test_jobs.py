@@ -133,6 +133,14 @@ def test_a_sample_that_differs_on_one_node_is_named(cluster: Cluster) -> None:
     assert "the sample at position" in status["exact_reason"]
 
 
+@pytest.mark.deep
+def test_a_sample_of_a_list_that_differs_is_named_before_the_first_step(cluster: Cluster) -> None:
+    job = cluster.submit("odd_list.py", train__steps=6)
+    assert cluster.wait_end(job)["exact"] is True
+    (told,) = cluster.kinds(job, "node_unfit")
+    assert told["node"] == "node-1" and told["reason"].startswith("data/sample 70 is ")
+
+
 def test_followed_streams_end_with_the_job(cluster: Cluster) -> None:
     job = cluster.submit("high.py", recovery__spare="none", train__steps=20)
     cluster.wait_step(job, 1)

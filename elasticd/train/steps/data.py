@@ -13,6 +13,7 @@ from elasticd.counting import counted
 from elasticd.errors import UsageError
 from elasticd.settings.rules import one_line
 from elasticd.train.steps import randomness
+from elasticd.train.steps.contents import digests_by_sample
 from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches, indices
 
@@ -43,7 +44,7 @@ class Source(Protocol):
         empty if it has no names."""
 
     def digests(self) -> Mapping[str, str]:
-        """What is in its files, by name, where the data can say that."""
+        """What is in its files, by name, where the data can say that; or in its samples."""
 
 
 class IndexedSource:
@@ -85,7 +86,7 @@ class IndexedSource:
         return _said(lambda: self._dataset.name(index))
 
     def digests(self) -> Mapping[str, str]:
-        return digests_of(self._dataset)
+        return digests_of(self._dataset) or digests_by_sample(self._dataset)
 
     def shortage(self) -> str:
         """What to say, in a sentence, if it has fewer samples than a step takes; else empty."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import struct
 from typing import Any
 
@@ -63,10 +64,18 @@ def content_digest(value: Any) -> str:
     return _digest(value, whole=True).hex()
 
 
-def _digest(value: Any, *, whole: bool = False) -> bytes:
-    of = functools.partial(_digest, whole=whole)
+def portable_digest(value: Any) -> str:
+    """As :func:`sample_digest`, but of an absolute path its last part alone counts: where a folder
+    lies may differ by node."""
+    return _digest(value, portable=True).hex()
+
+
+def _digest(value: Any, *, whole: bool = False, portable: bool = False) -> bytes:
+    of = functools.partial(_digest, whole=whole, portable=portable)
     digest = hashlib.blake2b(type(value).__name__.encode() + b"\0", digest_size=16)
-    if isinstance(value, (bool, int, str)) or value is None:
+    if portable and isinstance(value, str) and os.path.isabs(value):
+        digest.update(os.path.basename(value).encode(errors="surrogatepass"))
+    elif isinstance(value, (bool, int, str)) or value is None:
         digest.update(str(value).encode(errors="surrogatepass"))
     elif isinstance(value, float):
         digest.update(struct.pack("<d", value))

@@ -1,0 +1,98 @@
+"""What is in data that every node makes or loads by itself: digests, by sample.
+
+Only of data that lie in memory, or in tables of Arrow's, and are small: a start takes no longer for
+it than a blink. What is bigger, or of a class of one's own, is compared a sample now and then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from elasticd.train.steps.likeness import portable_digest
+
+_PIECE_BYTES = 4096
+_MOST_PIECES = 16_384
+_MOST_BYTES = _MOST_PIECES * _PIECE_BYTES
+"""64 MiB in all; each number, text or array counts as one piece at least. No time is measured: all
+nodes must come to the same answer."""
+_MOST_DIGESTS = 512
+"""That nodes tell one another."""
+_TABLE = "datasets.arrow_dataset"
+_TABLE_ROWS = 1000
+
+Between = Callable[[int, int], str]
+"""The digest of the samples from one number up to another."""
+
+
+def digests_by_sample(data: Any) -> dict[str, str]:
+    """By names such as ``sample 17``, the first being 0; empty where the data are none of these."""
+    between = _between(data)
+    if between is None:
+        return {}
+    count = len(data)
+    each = -(-count // _MOST_DIGESTS)
+    return {_name(at, end): between(at, end) for at, end in _spans(count, each)}
+
+
+def _spans(count: int, each: int) -> Iterator[tuple[int, int]]:
+    return ((at, min(at + each, count)) for at in range(0, count, each))
+
+
+def _name(first: int, end: int) -> str:
+    return f"sample {first}" if end == first + 1 else f"samples {first} to {end - 1}"
+
+
+def _between(data: Any) -> Between | None:
+    kind: Any = type(data)
+    if kind is mx.array or (kind is np.ndarray and data.dtype != object):
+        fits = data.nbytes <= _MOST_BYTES
+        return (lambda first, end: portable_digest(data[first:end])) if fits else None
+    if kind in (list, tuple):
+        return _of_each(data)
+    if kind.__module__ == _TABLE and data.data.nbytes <= _MOST_BYTES:
+        return _of_each(_rows(data.with_format("arrow")))
+    return None
+
+
+def _rows(table: Any) -> Iterator[Any]:
+    """As they are stored, whatever is made of them when they are used."""
+    for at in range(0, len(table), _TABLE_ROWS):
+        yield from table[at : at + _TABLE_ROWS].to_pylist()
+
+
+def _of_each(samples: Iterable[Any]) -> Between | None:
+    room, digests = _MOST_PIECES, list[str]()
+    for sample in samples:
+        room -= _pieces(sample, room)
+        if room < 0:
+            return None
+        digests.append(portable_digest(sample))
+
+    def between(first: int, end: int) -> str:
+        if end == first + 1:
+            return digests[first]
+        return hashlib.blake2b("".join(digests[first:end]).encode(), digest_size=16).hexdigest()
+
+    return between
+
+
+def _pieces(sample: Any, most: int) -> int:
+    """How many it is of; more than ``most``: that is known."""
+    count, left = 0, [sample]
+    while left and count <= most:
+        value = left.pop()
+        count += 1
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            left += value
+        elif isinstance(value, (str, bytes, bytearray)):
+            count += len(value) // _PIECE_BYTES
+        else:
+            count += getattr(value, "nbytes", 0) // _PIECE_BYTES
+    return count

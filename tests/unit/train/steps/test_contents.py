@@ -1,0 +1,109 @@
+"""Data that every node makes by itself: which of it is told to others, and how it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from elasticd.train.steps.contents import digests_by_sample
+from elasticd.train.steps.data import source_of
+from elasticd.train.steps.sampling import Batches
+
+KINDS = ["list", "tuple", "pairs", "dicts", "numpy", "mlx", "table"]
+
+
+def data_of(kind: str, values: list[float]) -> Any:
+    match kind:
+        case "list" | "tuple":
+            return (list if kind == "list" else tuple)(np.float32(v) for v in values)
+        case "pairs":
+            return [(np.full(3, v, np.float32), n) for n, v in enumerate(values)]
+        case "dicts":
+            return [{"text": f"{v}", "tokens": [1, int(v)]} for v in values]
+        case "table":
+            datasets = pytest.importorskip("datasets", reason="needs elasticd[data]")
+            return datasets.Dataset.from_dict({"x": values, "t": [f"{v}" for v in values]})
+    array: Any = np.array([[v, 1.0] for v in values], np.float32)
+    return mx.array(array) if kind == "mlx" else array
+
+
+def differing(one: Any, other: Any) -> list[str]:
+    mine, theirs = (source_of(data, Batches(2, 1), 0).digests() for data in (one, other))
+    assert mine and mine.keys() == theirs.keys()
+    return [name for name in mine if mine[name] != theirs[name]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_that_differs_is_named(kind: str) -> None:
+    values = [float(n) for n in range(40)]
+    assert differing(data_of(kind, values), data_of(kind, values)) == []
+    other = [*values[:17], 99.0, *values[18:]]
+    assert differing(data_of(kind, values), data_of(kind, other)) == ["sample 17"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_many_samples_some_are_told_together(kind: str) -> None:
+    values = [float(n) for n in range(1500)]
+    other = [*values[:1000], 0.5, *values[1001:]]
+    assert differing(data_of(kind, values), data_of(kind, other)) == ["samples 999 to 1001"]
+    assert len(digests_by_sample(data_of(kind, values))) == 500
+
+
+def test_tables_are_told_as_they_are_stored() -> None:
+    """Not what a script's own function makes of each row, which may be slow, or draw numbers."""
+    made = data_of("table", [1.0, 2.0])
+
+    def never(rows: Any) -> Any:
+        raise AssertionError(rows)
+
+    assert differing(made, made.with_transform(never)) == []
+    assert differing(made, made.select([1, 0])) == ["sample 0", "sample 1"]
+
+
+def test_a_big_table_is_not_read() -> None:
+    datasets = pytest.importorskip("datasets", reason="needs elasticd[data]")
+    made = datasets.Dataset.from_dict({"image": [b"x" * (1 << 20)] * 65})
+    assert digests_by_sample(made) == {} and len(digests_by_sample(made.select(range(2)))) == 2
+
+
+class OwnClass:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> float:
+        raise AssertionError("it may be slow")
+
+
+class OwnList(list[int]):
+    """It may make something else of its samples."""
+
+
+BIG = {
+    "a class": OwnClass(),
+    "a list's heir": OwnList([1]),
+    "numpy": np.zeros((1, (64 << 20) + 1), np.uint8),
+    "mlx": mx.zeros((1, (64 << 20) + 1), mx.uint8),
+    "objects": np.array([{}], object),
+    "two arrays": [np.zeros(40 << 20, np.uint8)] * 2,
+    "bytes": [b"x" * (65 << 20)],
+    "many": list(range(16_385)),
+    "one of many": [[1] * 16_384],
+    "a dict of many": [{n: 1 for n in range(8192)}],
+}
+
+
+@pytest.mark.parametrize("data", BIG.values(), ids=BIG)
+def test_what_is_big_or_of_a_class_of_ones_own_is_not_told(data: Any) -> None:
+    assert digests_by_sample(data) == {}
+
+
+def test_where_a_file_lies_may_differ_by_node(tmp_path: Path) -> None:
+    """The folder that a script runs in does."""
+    one, other = ([(f"{tmp_path}/{node}/{name}.png", 1) for name in "ab"] for node in "xy")
+    assert differing(one, other) == []
+    assert differing(one, [one[0], (f"{tmp_path}/x/c.png", 1)]) == ["sample 1"]
+    assert differing(["a/b"], ["c/b"]) == ["sample 0"]
