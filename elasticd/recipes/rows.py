@@ -53,8 +53,8 @@ class Rows:
 
 
 def read_rows(path: Path, tokenizer: Any, config: MlxLm, key: str = "") -> Rows:
-    """The rows of a file of JSON lines; its first row says of which format they are. ``key``: as
-    for :func:`read`.
+    """The rows of a file of JSON lines; its first row says of which format they are. Of tables each
+    row does: they may be of several. ``key``: as for :func:`read`.
 
     Raises:
         UsageError: naming file and line.
@@ -63,7 +63,18 @@ def read_rows(path: Path, tokenizer: Any, config: MlxLm, key: str = "") -> Rows:
     wanted = {name: getattr(config, name) for name in names}
 
     def choose(first: dict[str, Any]) -> Sequence[Process]:
-        return (tokens_of(first, tokenizer, wanted, config.model),)
+        make = tokens_of(first, tokenizer, wanted, config.model)
+        if not config.hf_dataset:
+            return (make,)
+        makers = {_format_of(first, wanted): make}
+
+        def process(row: dict[str, Any]) -> tuple[Sequence[int], int]:
+            kind = _format_of(row, wanted)
+            if kind not in makers:
+                makers[kind] = tokens_of(row, tokenizer, wanted, config.model)
+            return makers[kind](row)
+
+        return (process,)
 
     return read(path, config.max_seq_length, choose, key)
 

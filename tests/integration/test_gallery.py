@@ -1,7 +1,7 @@
 """Scripts as people write them, while processes are killed.
 
-Seven of them each time, and with ``make deep`` others that the commit's hash draws, with blows that
-it draws, too; ``make soak SOAK=gallery`` runs all.
+Seven of them each time, and with ``make deep`` one more that loads much, and others that the
+commit's hash draws, with blows that it draws, too; ``make soak SOAK=gallery`` runs all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ KILLED: dict[str, Kind] = {
     "tracked_objects": "trainer",
     "stream_with_state": "main",
     "json_lines_stream": "everything",
+    "hub_stream": "everything",
 }
+SLOW_TO_LOAD = {"hub_stream": pytest.mark.deep}
 DRAWN = 12
 """So many of the others in ``make deep``."""
 
@@ -38,7 +40,13 @@ COMMIT = commit()
 OTHERS = random.Random(COMMIT).sample(sorted(CARDS.keys() - KILLED.keys()), DRAWN)
 
 
-@pytest.mark.parametrize(("name", "kind"), KILLED.items(), ids=KILLED.keys())
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(*pair, marks=SLOW_TO_LOAD.get(pair[0], ()), id=pair[0])
+        for pair in KILLED.items()
+    ],
+)
 def test_a_script_has_the_same_bits_after_a_kill(
     name: str, kind: Kind, cluster: Cluster, kernels: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.errors import UsageError
 from elasticd.recipes import hubdata
+from elasticd.recipes.rows import read_rows
 from elasticd.settings.hfdataset import hub_rows
 from elasticd.settings.recipe import MlxLm
 from elasticd.types import CACHE_VARIABLE
@@ -204,6 +205,33 @@ def test_tools_go_with_rows_of_either_kind(
     table = {"path": "hub:org/rows", "train_split": "train[:]", **names}
     (row,) = lines_of(hubdata.given(recipe(tables=[table])).data, "train")
     assert row["tools"] == tools
+
+
+def test_tables_may_be_of_several_formats(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
+) -> None:
+    """As mlx-lm takes them: each has what makes tokens of its rows."""
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "you"}]
+    tables: dict[str, list[dict[str, Any]]] = {
+        "chats": [{"messages": talk}],
+        "pairs": ROWS[:2],
+        "texts": [{"text": "some words"}],
+    }
+    apart: list[Any] = []
+    for name, rows in tables.items():
+        (tmp_path / name).mkdir()
+        file = tinylm.write_rows(tmp_path / f"{name}.jsonl", rows)
+        apart += read_rows(file, tokenizer, MlxLm(model="model")).samples
+    monkeypatch.setitem(sys.modules, "datasets", Splits(tables))
+    wanted = [{"path": str(tmp_path / name), "train_split": "train[:]"} for name in tables]
+    config = hubdata.given(recipe(tables=wanted))
+    path = Path(config.data) / "train.jsonl"
+    found = read_rows(path, tokenizer, config).samples
+    assert len(found) == len(apart) == 4
+    for ((tokens, offset),), ((own, begin),) in zip(found, apart, strict=True):
+        assert (tokens.tolist(), offset) == (own.tolist(), begin)
+    with pytest.raises(UsageError, match=r'jsonl:4: .*rows of "text" have no prompt'):
+        read_rows(path, tokenizer, dataclasses.replace(config, mask_prompt=True))
 
 
 def test_the_real_package_reads_splits(snapshot: Path) -> None:
