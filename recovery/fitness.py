@@ -79,6 +79,9 @@ class Unfit:
         return self.looping and self._times >= _MOST_TURNS_IN_THE_LOOP
 
 
+OF_SAMPLES = "data/sample"
+"""So the entries of a fingerprint begin that are of samples of the data."""
+
 Entries = tuple[Unfit, ...]
 """At most one of each node, by name."""
 
@@ -130,6 +133,18 @@ def clipped(reason: str) -> str:
         return reason
     first, _, rest = reason.partition("\n")
     return f"{first[:200]}\n…{rest[-LONGEST_REASON:]}"
+
+
+def comparable(prints: Mapping[NodeId, Mapping[str, str]]) -> dict[NodeId, Mapping[str, str]]:
+    """What of these fingerprints can be compared. A trainer of an earlier release tells no samples,
+    and is not odd for that: only where each tells some they count."""
+    tells = {any(key.startswith(OF_SAMPLES) for key in each) for each in prints.values()}
+    if len(tells) < 2:
+        return dict(prints)
+    return {
+        node: {key: value for key, value in each.items() if not key.startswith(OF_SAMPLES)}
+        for node, each in prints.items()
+    }
 
 
 def odd_ones(

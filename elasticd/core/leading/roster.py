@@ -204,10 +204,12 @@ class Roster:
         prints = [s.trainer.fingerprint for s in self.statuses.values() if s.trainer is not None]
         return max((int(p.get(relief.LEAST_MICRO, 1)) for p in prints), default=1)
 
-    def prints(self, nodes: Iterable[NodeId]) -> dict[NodeId, dict[str, str]]:
-        """The fingerprints of these nodes' trainers, of those that have come to their ``Run``."""
+    def prints(self, nodes: Iterable[NodeId]) -> dict[NodeId, Mapping[str, str]]:
+        """What can be compared of the fingerprints of these nodes' trainers, of those that have
+        come to their ``Run``."""
         found = ((n, s.trainer) for n in nodes if (s := self.statuses.get(n)) is not None)
-        return {n: t.fingerprint for n, t in found if t is not None and t.fingerprint}
+        told = {n: t.fingerprint for n, t in found if t is not None and t.fingerprint}
+        return fitness.comparable(told)
 
     def mismatch(self, members: Iterable[NodeId]) -> str:
         """What differs between the trainers of two members, or nothing."""

@@ -9,6 +9,7 @@ from elasticd.recovery.fitness import (
     again,
     agree,
     clipped,
+    comparable,
     heard,
     left_out,
     merged,
@@ -50,6 +51,15 @@ def test_who_trains_decides_else_most_else_the_first() -> None:
     assert odd_ones(prints, (A,)) == (B, C)
     assert odd_ones({n: prints[n] for n in (A, B)}, ()) == (B,)
     assert agree(prints) and not agree({A: {"data": "9"}, B: {}})
+
+
+def test_who_tells_no_samples_yet_is_not_odd_for_that() -> None:
+    """While a cluster is upgraded, some trainers are of the release before."""
+    old, new = {"dataset": "list of 2"}, {"dataset": "list of 2", "data/sample 0": "x"}
+    assert comparable({A: old, B: new, C: new}) == {A: old, B: old, C: old}
+    other = {**new, "data/sample 0": "y"}
+    assert comparable({A: new, B: other}) == {A: new, B: other}
+    assert comparable({}) == {}
 
 
 def test_of_a_long_reason_the_end_stays() -> None:
