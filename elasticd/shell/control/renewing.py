@@ -122,7 +122,7 @@ async def ask(address: str, credentials: Credentials, wanted: Renew) -> bytes:
             writer.write(encode(FROM_RENEWER.encode(wanted)))
             answer = TO_RENEWER.decode(await transfer.read_frame(reader, ANSWERED_BYTES))
         finally:
-            writer.transport.abort()
+            transfer.abort(writer)
     if isinstance(answer, NotRenewed):
         raise OperationError(one_line(answer.reason[:_LONGEST_REASON]))
     return answer.certificate

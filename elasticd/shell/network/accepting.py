@@ -273,7 +273,7 @@ class Acceptor:
         peer = self.table.meet(hello)
         peer.incoming.append(writer)
         if len(peer.incoming) > MAX_INCOMING:
-            peer.incoming.pop(0).transport.abort()
+            transfer.abort(peer.incoming.pop(0))
         self.table.more(peer)
         reason = "it closed its connection"
         try:

@@ -215,7 +215,7 @@ class Dialler:
             await self._hold(dial, answered, replacing)
         except BaseException:
             if replacing.by is not None:
-                replacing.by.writer.transport.abort()
+                transfer.abort(replacing.by.writer)
             await transfer.close(answered.writer)
             raise
         if replacing.by is None or replacing.by.writer.is_closing():
@@ -237,7 +237,7 @@ class Dialler:
                 dial.hinted = False
                 return answered
             except BaseException:
-                writer.transport.abort()
+                transfer.abort(writer)
                 raise
         except ssl.SSLError as error:
             refusal = Refused(reason_of(error))

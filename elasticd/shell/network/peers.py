@@ -17,6 +17,7 @@ from elasticd.core.words.records import Path
 from elasticd.core.words.versions import OLDEST
 from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
 from elasticd.shell.complaints import Complaints
+from elasticd.shell.network import transfer
 from elasticd.shell.network.accepting import Acceptor, Admit
 from elasticd.shell.network.bulk import Bulk
 from elasticd.shell.network.callbacks import Callbacks
@@ -255,7 +256,7 @@ class Peers:
         for peer in list(self._table.runs.values()):
             for writer in peer.writers():
                 if self._gate.is_old(writer):
-                    writer.transport.abort()
+                    transfer.abort(writer)
 
     def ends_of(self, node: NodeId) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         """Our and the other end of each connection with a node."""

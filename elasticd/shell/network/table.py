@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from elasticd.shell.network import transfer
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.hello import Hello
 from elasticd.shell.network.wires import PeerRun
@@ -118,7 +119,7 @@ class PeerTable:
         peer.gone.set()
         peer.known.set()
         for writer in peer.writers():
-            writer.transport.abort()
+            transfer.abort(writer)
         if peer.announced:
             peer.announced = False
             log.info("peer disconnected", node=peer.node, reason=reason)

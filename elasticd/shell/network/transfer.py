@@ -141,6 +141,13 @@ def tune(connection: socket.socket, here: str = sys.platform) -> None:
             connection.setsockopt(level, option, value)
 
 
+def abort(writer: asyncio.StreamWriter) -> None:
+    """Close at once. One of TLS that is over already has nothing left to close, of which early
+    releases of Python 3.11 make an AttributeError."""
+    with contextlib.suppress(AttributeError):
+        writer.transport.abort()
+
+
 async def close(writer: asyncio.StreamWriter) -> None:
     """Close, and give what was written a second to leave. The socket is closed on return, also when
     this is cancelled: TLS would wait for an answer, with the number of a descriptor that somebody
@@ -150,9 +157,9 @@ async def close(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(CLOSE_SECONDS):
             await writer.wait_closed()
     except OSError:
-        writer.transport.abort()
+        abort(writer)
     except BaseException:
-        writer.transport.abort()
+        abort(writer)
         raise
 
 

@@ -78,3 +78,29 @@ def test_a_server_that_falls_silent_is_given_up(run: Run, monkeypatch: pytest.Mo
         os.close(sink)
 
     run(main())
+
+
+def test_what_is_over_already_is_aborted_without_a_word(run: Run) -> None:
+    """As Debian's Python 3.11.2 has it: in its place an error went to whoever had cancelled."""
+
+    class Over(asyncio.Transport):
+        def abort(self) -> None:
+            raise AttributeError("'NoneType' object has no attribute '_abort'")
+
+        def close(self) -> None:
+            pass
+
+        def is_closing(self) -> bool:
+            return True
+
+    async def main() -> None:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        writer = asyncio.StreamWriter(Over(), protocol, reader, asyncio.get_running_loop())
+        closing = asyncio.create_task(transfer.close(writer))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+    run(main())
