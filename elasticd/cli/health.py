@@ -220,7 +220,7 @@ def _of_daemon(home: Path, *, ill: bool) -> list[HomeFinding]:
         return [_silent(home, process, error)]
     except ElasticdError:
         return []
-    versions = of_version(home, process.pid, status)
+    versions = of_version(home, status)
     return [*walled(home, status), *failures(home, status), *versions]
 
 
@@ -288,9 +288,10 @@ def failures(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
     return [HomeFinding(home / SOCKET_NAME, f"its daemon goes on, but {failed}", cure, wrong=False)]
 
 
-def of_version(home: Path, pid: int, status: Mapping[str, Any]) -> list[HomeFinding]:
+def of_version(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
     """Whether its daemon is of another version than what is installed here."""
-    runs = [each.get("version") for each in status.get("nodes", ()) if each.get("pid") == pid]
+    me = (status.get("loop") or {}).get("node")
+    runs = [each.get("version") for each in status.get("nodes", ()) if each.get("id") == me]
     if not runs or runs[0] in (None, __version__):
         return []
     again = begun_anew(home) if is_local(home) else quoted(of_home("service restart", home))

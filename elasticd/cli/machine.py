@@ -6,6 +6,7 @@ It asks no daemon, and changes nothing.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ from elasticd.preflight.nodes import (
     SET_CLOCK,
     CheckResult,
 )
-from elasticd.preflight.seen import REPORT_NAME, NodeSeen
+from elasticd.preflight.seen import REPORT_NAME, NodeFacts, NodeSeen
 from elasticd.settings import config
 from elasticd.shell.chaos.firewall import Firewall, firewall
 from elasticd.shell.children.server import ROSTER_NAME
@@ -57,6 +58,11 @@ def gpu() -> ProbeFinding:
     return run_probe(replace(probe, seconds=_GPU_SECONDS), None).finding
 
 
+def facts(own: OwnFacts) -> NodeFacts:
+    """What a machine is and how it fares, now."""
+    return own.begun()()
+
+
 def _unlink(folder: Path) -> str:
     """What removes links of ours that lead nowhere, as a cure; there may be hundreds."""
     name = f'"{LINKS_PREFIX}*"'
@@ -70,6 +76,7 @@ class Machine:
 
     Attributes:
         ask: has one of macOS's tools say something.
+        facts: what it is and how it fares.
         gpu: what MLX finds on a Mac.
         links: where ranks have short names for folders.
         cuts: the packet filter, with what chaos may have left there.
@@ -82,12 +89,14 @@ class Machine:
     links: Path = Path("/tmp")
     cuts: Firewall | None = None
     now: Callable[[], float] = unix_seconds
+    facts: Callable[[OwnFacts], NodeFacts] = facts
 
     def checked(self, home: Path, probes: Sequence[str] = ()) -> list[CheckResult]:
         """What is judged of it, well or not; not what one of these ``probes`` tries out."""
-        there = next(each for each in (home, *home.absolute().parents) if each.exists())
-        facts = OwnFacts(there, lambda: "", tuple, self.system, self.ask).begun()()
-        me = NodeSeen(NodeId(HERE), facts)
+        # Path.exists raises where a folder above is closed.
+        there = next(each for each in (home, *home.absolute().parents) if os.path.exists(each))
+        own = OwnFacts(there, lambda: "", tuple, self.system, self.ask)
+        me = NodeSeen(NodeId(HERE), self.facts(own))
         checks = [each for each in NODE_CHECKS if each.name in ALONE]
         found = [
             CheckResult.of(each.name, HERE, each.judge(me, [me]))

@@ -16,10 +16,10 @@ from elasticd.cli.bundle import MOST_LOG_BYTES, write_bundle
 from elasticd.cli.mac import choosing
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.running import TrialResult
-from elasticd.cli.machine import Machine
 from elasticd.errors import OperationError
 from elasticd.preflight.finding import ProbeFinding, failed, passed
 from elasticd.shell.storage.health import examine
+from tests.unit.cli.test_machine import mac
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -156,7 +156,7 @@ def test_the_first_day_on_a_mac_ends_in_a_table_and_a_bundle(
 ) -> None:
     fakes(monkeypatch, flush=passed("idle 17 ms"), ring=failed("rank 1 hangs", "See the firewall"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(health, "Machine", lambda: Machine(links=tmp_path))
+    monkeypatch.setattr(health, "Machine", mac)
     code, out, _ = ctl("doctor", "--mac", "--home", tmp_path / "none")
     (bundle,) = tmp_path.glob("elasticd-doctor-*.tar.gz")
     assert code == 1 and out == (

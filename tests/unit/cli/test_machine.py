@@ -25,17 +25,17 @@ from elasticd.cli import health
 from elasticd.cli.daemons import name as name_process
 from elasticd.cli.health import _looked_at
 from elasticd.cli.mac.probes import PROBES
-from elasticd.cli.machine import ALONE, HERE, PROBED, Machine, gpu
+from elasticd.cli.machine import ALONE, HERE, PROBED, Machine, facts, gpu
 from elasticd.preflight.finding import failed, passed
 from elasticd.preflight.nodes import CheckResult
 from elasticd.preflight.power import FIREWALL, THERMAL
-from elasticd.preflight.seen import REPORT_NAME
+from elasticd.preflight.seen import REPORT_NAME, NodeFacts
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME
 from elasticd.shell.chaos.firewall import PacketFilter
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.temporary import TemporaryFolders
-from elasticd.shell.control.ownfacts import PMSET
+from elasticd.shell.control.ownfacts import PMSET, OwnFacts
 from elasticd.shell.storage import papers
 from elasticd.supervision.roster import ChildEntry, ChildRoster
 from tests.members import member
@@ -53,6 +53,15 @@ MAC = {
 }
 
 
+def well(own: OwnFacts) -> NodeFacts:
+    """Of any machine, with room, memory and power that suffice, whatever this one has."""
+    plenty = 64 << 30
+    return replace(
+        facts(own), free_bytes=plenty, memory_bytes=plenty, memory_low="", memory_warned="",
+        battery=None, plugged=True,
+    )  # fmt: skip
+
+
 def mac(said: dict[tuple[str, ...], str] | None = None) -> Machine:
     """One where all is well, but for what its tools say here."""
     answers = MAC | (said or {})
@@ -60,7 +69,8 @@ def mac(said: dict[tuple[str, ...], str] | None = None) -> Machine:
     def ask(command: Sequence[str]) -> str:
         return answers.get(tuple(command), "")
 
-    return Machine("darwin", ask, lambda: passed("Apple M3 Max"), Path("/nowhere"))
+    gpu = passed("Apple M3 Max")
+    return Machine("darwin", ask, lambda: gpu, Path("/nowhere"), facts=well)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +150,19 @@ def ahead_of_others(home: Path) -> list[Told]:
 def older_daemon(home: Path) -> list[Told]:
     lived(home)
     name_process(home / DAEMON_FILE, psutil.Process())
-    other = {"pid": 7, "version": "0.0.2"}
+    # In containers processes of several hosts may have the same pid.
+    other = {"id": "m", "pid": os.getpid(), "version": "0.0.2"}
     for version in (__version__, "0.0.1"):
-        nodes = [other, {"pid": os.getpid(), "version": version}]
-        with FakeDaemon(home, {"status": {"nodes": nodes}}):
+        nodes = [other, {"id": "n", "pid": os.getpid(), "version": version}]
+        with FakeDaemon(home, {"status": {"nodes": nodes, "loop": {"node": "n"}}}):
             found = of_doctor(home)
         assert bool(found) == (version != __version__)
     return found
+
+
+def full(_: Path) -> list[Told]:
+    machine = replace(mac(), facts=lambda own: replace(well(own), free_bytes=facts(own).free_bytes))
+    return of_checks(machine.checked(FULL))
 
 
 def no_gpu(home: Path) -> list[Told]:
@@ -205,7 +221,7 @@ def open_cut(home: Path) -> list[Told]:
 CASES: list[tuple[str, Callable[[Path], list[Told]], str, str]] = [
     ("home", damaged, "damaged at byte 0", "elasticctl reset"),
     ("permissions", open_to_all, "by every account of this machine", "Do what is named"),
-    ("disk", lambda _: of_checks(mac().checked(FULL)), "disk: 0.0 GiB free", "elasticctl disk"),
+    ("disk", full, "disk: 0.0 GiB free", "elasticctl disk"),
     ("ports", taken, "can't listen on 127.0.0.1", "configure --listen"),
     ("clock", before_its_certificate, "from 2020-01-01 on", "set its clock"),
     ("clock", after_its_certificate, "clock says 2999-01-01", "set its clock"),
@@ -267,7 +283,8 @@ def test_where_all_is_well_nothing_is_said(home: Path, system: str) -> None:
     found = machine.checked(home)
     assert of_checks(found) == [] and of_home(home, machine) == []
     assert [each.check for each in found] == [*ALONE, *(["gpu"] if system == "darwin" else [])]
-    assert machine.checked(home / "not/there") == machine.checked(home)
+    for name in ("not/there", "x" * 300):  # a name so long is refused, as a closed folder is
+        assert machine.checked(home / name) == found
 
 
 def test_what_a_probe_tries_out_is_not_said_twice(home: Path) -> None:
