@@ -133,17 +133,23 @@ class _Company:
 
     def _enter(self) -> None:
         """A script of other members is of no more use, unless it has ended as it should; in a new
-        world one may begin."""
+        world one may begin.
+
+        While what such a one has left is being kept, the others hear of no rank here, and so do
+        nothing yet: to them it still runs, and in another world they would begin it anew.
+        """
         world = self._run._world
         if world is self._world:
             if self._port is None and world.size > 1:
                 self._claim(world)
             return
+        if self._script is not None and self._told.members != world.members:
+            if self._script.status() != 0:
+                self._drop()
+                self._told = replace(self._told, state="none", ring=None)
+            elif not self._is_kept():
+                return
         self._world, self._entered = world, time.monotonic()
-        script = self._script
-        if script is not None and self._told.members != world.members and script.status() != 0:
-            self._drop()
-            self._told = replace(self._told, state="none", ring=None)
         if self._port is not None:
             self._port.close()
         self._port = None
@@ -280,8 +286,8 @@ class _Company:
             return False
         status = script.status()
         if status is not None:
-            if status == 0 and self._keeping is not None and not self._keeping.ended():
-                return False  # look again: what it has left is being kept
+            if status == 0 and not self._is_kept():
+                return False  # look again
             script.ended()
             self._script = None
             self._told = replace(self._told, ran_seconds=script.ran_seconds, status=status)
@@ -299,6 +305,10 @@ class _Company:
             self._accuse()
             return True
         return False
+
+    def _is_kept(self) -> bool:
+        """What a script that has ended has left."""
+        return self._keeping is None or self._keeping.ended()
 
     def _hangs(self, script: Script) -> str:
         if script.stopped_seconds() >= STOPPED_SECONDS:

@@ -1,0 +1,98 @@
+"""What one rank of a plain job tells the others while worlds come and go."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from elasticd.recipes.keeping import Keeper, Keeping
+from elasticd.recipes.kept import FOLDER
+from elasticd.recipes.plain import _Company
+from elasticd.recipes.script import Script
+from elasticd.recovery import plain as p
+from elasticd.settings.job import JobSpec
+from elasticd.train.world import TrainerWorld
+from elasticd.types import NodeId, Tag
+from tests.unit.train.states.test_writer import world_of
+
+SPEC = {
+    "job": {"name": "p", "entrypoint": "train.py", "mode": "plain"},
+    "plain": {"keep": ["*.npz"]},
+}
+DEADLINE_SECONDS = 30.0
+
+
+class SlowKeeper(Keeper):
+    """It keeps nothing before ``go``, as where much is to be copied."""
+
+    go = threading.Event()
+
+    def look(self, *, ended: bool = False) -> bool:
+        self.go.wait()
+        return super().look(ended=ended)
+
+
+def world(folder: Path, counter: int, *members: str) -> TrainerWorld:
+    size = len(members)
+    return replace(
+        world_of(folder, size=size),
+        generation=Tag(counter, NodeId("a"), "n"),
+        members=tuple(map(NodeId, members)),
+        addresses=("127.0.0.1",) * size,
+    )
+
+
+def rank(told: p.ScriptWord, number: int, state: p.ScriptState) -> p.ScriptWord:
+    """What another one says in that world."""
+    ring = None if state == "none" else (1, "a", "n")
+    return replace(told, rank=number, state=state, ring=ring)
+
+
+def test_who_comes_while_the_last_files_are_kept_does_not_begin_the_script_anew(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/last.npz").write_text("weights")
+    company = _Company(JobSpec.from_dict(SPEC))
+    run: Any = SimpleNamespace(_world=world(tmp_path, 1, "a", "b"))
+    company._run = run
+    keeper = SlowKeeper(tmp_path / "work", tmp_path / "out", ["*.npz"], 1)
+    try:
+        company._enter()
+        old = company._told
+        history = p.ScriptHistory(1, old.world, old.members)
+        company._told = replace(old, ring=old.world, state="running")
+        company._script = script = Script([sys.executable, "-c", ""], tmp_path / "work", {})
+        company._keeping = Keeping(keeper, print)
+        until(lambda: script.status() == 0)
+        assert not company._look()
+        run._world = world(tmp_path, 2, "a", "b", "c")
+        company._enter()
+        there = replace(old, world=(2, "a", "n"), members=("a", "b", "c"))
+        others = [rank(there, 1, "done"), rank(there, 2, "none")]
+        order, _ = p.decide([company._told, *others], history, p.Limits(8, 600.0))
+        assert order == p.NotYet()
+        keeper.go.set()
+        until(company._look)
+        company._enter()
+        assert (company._told.world, company._told.state) == ((2, "a", "n"), "done")
+        order, _ = p.decide([company._told, *others], history, p.Limits(8, 600.0))
+        assert order == p.Finish()
+        assert list((tmp_path / "out" / FOLDER).rglob("*")), "they are kept"
+    finally:
+        keeper.go.set()
+        company.end()
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not done():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
