@@ -59,9 +59,11 @@ class ChildRoster:
         self._entries[entry.pid] = entry
         self._write()
 
-    def remove(self, pid: int) -> None:
-        """Strike a process that has ended and was reaped."""
-        if self._entries.pop(pid, None) is not None:
+    def remove(self, entry: ChildEntry) -> None:
+        """Strike a process that has ended and was reaped. Its pid may be that of another by now."""
+        known = self._entries.get(entry.pid)
+        if known is not None and known.nonce == entry.nonce:
+            del self._entries[entry.pid]
             self._write()
 
     def _write(self) -> None:

@@ -291,8 +291,10 @@ class ChildServer:
     def _born(self, one: tuple[ChildEntry, OwnProcess], started: Callable[[Child], None]) -> None:
         child = Child(*one)
         self._children[child.nonce] = child
-        started(child)
         self._watch(child)
+        started(child)
+        if self._ends:  # its start hung for longer than the end of all children waits
+            child.kill()
 
     def _not_spawned(self, error: Exception | None, failed: Callable[[str], None]) -> None:
         if error is not None:
@@ -402,7 +404,7 @@ class ChildServer:
     def _strike(self, entry: ChildEntry) -> None:
         """In the disk's thread."""
         with contextlib.suppress(OSError):  # a pid too many in it does no harm
-            self._roster.remove(entry.pid)
+            self._roster.remove(entry)
 
     def _send_alive(self) -> None:
         for child in () if self._mute() else self.children:

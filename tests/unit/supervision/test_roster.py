@@ -132,11 +132,26 @@ def test_a_process_of_a_role_that_another_version_has_is_ended(
 
 def test_removed_entries_are_forgotten(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     roster = ChildRoster(tmp_path / "children.json")
-    roster.add(entry_of(sleeper.pid))
-    roster.remove(sleeper.pid)
-    roster.remove(sleeper.pid)
+    entry = entry_of(sleeper.pid)
+    roster.add(entry)
+    roster.remove(entry)
+    roster.remove(entry)
     assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
     assert sleeper.poll() is None
+
+
+def test_who_has_the_pid_of_one_that_ended_stays(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """What has ended is struck behind starts that wait for the disk."""
+    roster = ChildRoster(tmp_path / "children.json")
+    before, now = (replace(entry_of(sleeper.pid), nonce=nonce) for nonce in ("a", "b"))
+    for entry in (before, now):
+        roster.add(entry)
+    roster.remove(before)
+    assert ChildRoster(tmp_path / "children.json").living() == [now]
+    roster.remove(now)
+    assert ChildRoster(tmp_path / "children.json").living() == []
 
 
 @pytest.mark.parametrize(
