@@ -107,7 +107,9 @@ class Daemon:
 
         self._records = StableRecords(home, InOrder("marks"))
         remembered = self._records.recover()
-        ended = Endings(home, self._child_is_over, self._broken).add
+        ended = Endings(
+            home, self._child_is_over, self._broken, lambda child: self._children.reaped(child)
+        ).add
         grace = settings.grace_seconds
         self._server = ChildServer(
             home, self._child_said, ended, grace_seconds=grace, mute=lambda: self._plane.stuck()

@@ -25,16 +25,20 @@ class Endings:
         home: Path,
         over: Over,
         broken: Callable[[OSError], None],
+        reaped: Callable[[Child], None],
         probe: Callable[[Path], OSError | None] = unwritable,
     ) -> None:
-        """``over`` is told each end, ``broken`` before it that the disk refuses."""
+        """``over`` is told each end, ``broken`` before it that the disk refuses. ``reaped`` is
+        told each at once."""
         self._home, self._over, self._broken, self._probe = home, over, broken, probe
+        self._reaped = reaped
         self._turn = asyncio.Lock()
         self._waiting = Tasks("telling that a process has ended")
         self._look: asyncio.Future[OSError | None] | None = None
 
     def add(self, child: Child, status: int | None) -> None:
         """A child has ended, as :attr:`Child.status` says."""
+        self._reaped(child)
         if not self._waiting and not _may_be_the_disk(status):
             self._over(child, status)
             return

@@ -323,7 +323,12 @@ class Children:
             self._post(e.ChildSaid(one.id, word))
         _close(fds)
 
+    def reaped(self, child: Child) -> None:
+        """It and all that it has started have ended, and write no more: its temporary files go."""
+        self._tasks.start(self._temporary.remove(child.nonce))
+
     def on_exit(self, child: Child, status: int | None) -> None:
+        """After :meth:`reaped`, when its end may be told."""
         one = self._who(child)
         if one is not None:
             self._over(one, status)
@@ -333,7 +338,6 @@ class Children:
         del self._running[one.id]
         self._ended.append(one)
         one.close()
-        self._tasks.start(self._temporary.remove(child.nonce))
         late = one.unit.late_seconds
         one.unit.tell(machine.Exited(_UNKNOWN_STATUS if status is None else status))
         self._paths.close(one.id)

@@ -110,7 +110,9 @@ def test_a_trainer_starts_all_the_same_if_output_can_not_be_brought(tmp_path: Pa
 def test_the_end_of_a_process_is_told_though_the_disk_can_not_be_looked_at() -> None:
     async def main() -> None:
         told, over = Told(), asyncio.Queue[Any]()
-        endings = Endings(Path("home"), lambda *end: over.put_nowait(end), fail, fail)
+        endings = Endings(
+            Path("home"), lambda *end: over.put_nowait(end), fail, lambda child: None, fail
+        )
         endings.add(cast(Any, "A"), 1)
         assert await bound(over.get()) == ("A", 1)
         assert told.failures.count == 1

@@ -62,6 +62,7 @@ class Node:
         self.children.on_message(child, message, fds)
 
     def _ended(self, child: Child, status: int | None) -> None:
+        self.children.reaped(child)
         self.children.on_exit(child, status)
 
     async def first(self, kind: type[e.Event]) -> e.Event:

@@ -22,11 +22,13 @@ A, B, C = (cast(Child, name) for name in "ABC")
 class Node:
     def __init__(self, error: OSError | None = None) -> None:
         self.told: list[Any] = []
+        self.reaped: list[Child] = []
         self.disk = HungDisk()
         self.endings = Endings(
             Path("home"),
             lambda child, status: self.told.append((child, status)),
             self.told.append,
+            self.reaped.append,
             self.disk.slow(lambda home: error),
         )
 
@@ -56,7 +58,7 @@ def test_ends_are_told_in_their_order(run: Run) -> None:
         node.endings.add(A, 1)
         node.endings.add(B, 0)
         node.endings.add(C, None)
-        assert node.told == []
+        assert node.told == [] and node.reaped == [A, B, C]
         await node.disk.turned(node.told_of(3))
         assert node.told == [(A, 1), (B, 0), (C, None)]
 

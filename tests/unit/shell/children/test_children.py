@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +24,7 @@ from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.temporary import TemporaryFolders
+from elasticd.supervision.exits import wait_without_reaping
 from elasticd.supervision.process import OwnProcess
 from elasticd.supervision.roster import ChildEntry
 from elasticd.types import JobId, NodeId, Role
@@ -188,7 +190,7 @@ def test_temporary_files_go_with_the_child_whichever_daemon_has_started_it(
     def left() -> set[str]:
         return {each.name for each in (tmp_path / "cache" / "tmp").iterdir()}
 
-    async def main() -> None:
+    async def main(ended: subprocess.Popen[bytes]) -> None:
         names = {
             nonce: Path(folders.of_child(nonce)).name
             for nonce in ("nonce of trainer", "nonce of reducer", "of one that is dead")
@@ -196,7 +198,13 @@ def test_temporary_files_go_with_the_child_whichever_daemon_has_started_it(
         node = Node(tmp_path)  # which takes over two of them
         await node.children._tasks.ended()
         assert left() == {names["nonce of trainer"], names["nonce of reducer"]}
-        node.children.on_exit(node.made["trainer"], -signal.SIGKILL)
+        trainer = node.made["trainer"]
+        trainer.pid = ended.pid
+        node.children.kill(e.KillChild(TRAINER, "why"))
+        await node.children._tasks.ended()
+        late = tmp_path / "cache" / "tmp" / names["nonce of trainer"] / "late"
+        late.write_text("written by what it had started")
+        node.children.reaped(trainer)
         await node.children._tasks.ended()
         assert left() == {names["nonce of reducer"]}
 
@@ -211,7 +219,9 @@ def test_temporary_files_go_with_the_child_whichever_daemon_has_started_it(
         assert left() == {names["nonce of reducer"]}, "one that does not start has none either"
         node.close()
 
-    run(main())
+    with subprocess.Popen(["true"]) as ended:
+        wait_without_reaping(ended.pid)
+        run(main(ended))
 
 
 WORLD = world_of(NodeId("a"), NodeId("b"))
