@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,19 @@ class TemporaryFolders:
             raise OperationError(f"{folder}: nothing can be made in it: {error.strerror}") from None
         return str(self._shortened(folder.parent, 1 + len(folder.name)) / folder.name)
 
+    @contextlib.contextmanager
+    def lent(self, folder: Path) -> Iterator[str]:
+        """As :meth:`made`, of a folder in one of its own, which goes with that: so does the link.
+
+        Raises:
+            OperationError: it can't be made.
+        """
+        try:
+            yield self.made(folder)
+        finally:
+            if self.platform != "darwin":  # there it leads to the daemon's
+                _unlink(self._name(folder.parent), folder.parent.absolute())
+
     async def remove(self, nonce: str) -> None:
         """That child has ended, or was never started."""
         await asyncio.to_thread(_remove, [self._folder(nonce)])
@@ -104,8 +117,12 @@ class TemporaryFolders:
         most = _MOST_BYTES.get(self.platform, _USUAL_MOST_BYTES)
         if len(path) + more_bytes + _SOCKET_BYTES <= most:
             return folder
-        name = LINKS_PREFIX + hashlib.sha256(path).hexdigest()[:12]
-        return _link(self.short / name, folder.absolute()) or folder
+        return _link(self._name(folder), folder.absolute()) or folder
+
+    def _name(self, folder: Path) -> Path:
+        """Of the link to it."""
+        path = os.fsencode(folder.absolute())
+        return self.short / (LINKS_PREFIX + hashlib.sha256(path).hexdigest()[:12])
 
 
 def _remove(folders: Iterable[Path]) -> None:
@@ -123,6 +140,13 @@ def dangling(short: Path = Path("/tmp")) -> list[Path]:
         return [each for each in own if each.is_symlink() and _is_ours(each) and not each.exists()]
     except OSError:
         return []
+
+
+def _unlink(link: Path, to: Path) -> None:
+    """Remove it, if it is our own and leads there."""
+    with contextlib.suppress(OSError):
+        if _is_ours(link) and link.readlink() == to:
+            link.unlink()
 
 
 def _is_ours(link: Path) -> bool:

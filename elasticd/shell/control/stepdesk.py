@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -135,8 +135,7 @@ class StepDesk:
     async def _made(self, wanted: WantFirstStep) -> StepSeen:
         spec = JobSpec.from_dict(wanted.spec)
         async with self.packed(wanted.digest) as data:
-            with self.scratch.folder() as folder:
-                own = self.variables(spec.job, folder)
+            with self.scratch.folder() as folder, self.variables(spec.job, folder) as own:
                 runs = []
                 for number in range(RUNS):
                     place = folder / str(number)
@@ -145,11 +144,12 @@ class StepDesk:
                     runs.append(await self._run(spec, place, own, wanted.busy))
         return of_runs(runs)
 
-    def variables(self, job: JobSettings, folder: Path) -> dict[str, str]:
+    @contextlib.contextmanager
+    def variables(self, job: JobSettings, folder: Path) -> Iterator[dict[str, str]]:
         """Of a process that runs a job's script, with temporary files in ``folder``. Raises as
         :func:`launches.trainer`."""
-        temporary = TemporaryFolders(self.files).made(folder / "tmp")
-        return launches.variables(job, job.pass_env, self.files, self.daemons, temporary)
+        with TemporaryFolders(self.files).lent(folder / "tmp") as temporary:
+            yield launches.variables(job, job.pass_env, self.files, self.daemons, temporary)
 
     @contextlib.asynccontextmanager
     async def packed(self, digest: str) -> AsyncIterator[bytes]:

@@ -105,8 +105,7 @@ class TrialDesk:
         spec = JobSpec.from_dict({k: v for k, v in wanted.spec.items() if k != TABLE})
         spec = replace(spec, track=None)
         async with steps.packed(wanted.digest) as data:
-            with steps.scratch.folder() as folder:
-                own = steps.variables(spec.job, folder)
+            with steps.scratch.folder() as folder, steps.variables(spec.job, folder) as own:
 
                 def run(stop: threading.Event) -> Trial:
                     runner = TrialRunner(

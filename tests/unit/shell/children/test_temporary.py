@@ -111,6 +111,24 @@ def test_the_link_in_tmp_is_short_enough(long: ChildFiles) -> None:
         os.unlink(Path(found).parent)
 
 
+def test_a_link_to_what_is_lent_goes_with_it(long: ChildFiles, tmp_path: Path) -> None:
+    links = tmp_path / "links"
+    links.mkdir()
+    shared, folder = Path(linux(long, links).of_child(NONCE)), long.home / "scratch" / "tmp"
+    folder.parent.mkdir()
+    with linux(long, links).lent(folder) as found:
+        assert Path(found).parent in links.iterdir() and Path(found).samefile(folder)
+    assert [*links.iterdir()] == [shared.parent] and folder.is_dir()
+    with linux(long, links).lent(folder) as found:
+        other = Path(found).parent
+        other.unlink()
+        other.symlink_to("/etc")
+    assert other.is_symlink(), "it is no more ours"
+    with mac(long, str(long.home), links).lent(folder) as found:
+        assert Path(found).parent == links
+    assert Path(found).is_symlink(), "others go by it"
+
+
 def test_a_short_home_needs_no_link(tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.mkdir()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,20 @@ def test_a_job_that_another_node_has_is_tried_here_and_nothing_of_it_stays(tmp_p
     assert desk.told() == GOOD and desk.left() == []
     desk.used = True
     assert desk.told() == GOOD and desk.left() == [f"{desk.packed.digest}.tar"]
+
+
+def test_with_a_long_tmpdir_no_link_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    told = tmp_path / "told"
+    step = f"import os; open({str(told)!r}, 'w').write(os.environ['TMPDIR'])\n{STEP}"
+    assert Desk(tmp_path, step).told() == GOOD
+    temporary = Path(told.read_text())
+    if sys.platform == "linux":
+        assert temporary.is_relative_to("/tmp") and not temporary.is_relative_to(long)
+        assert not os.path.lexists(temporary.parent)
+    assert list(long.iterdir()) == []
 
 
 @pytest.mark.process
