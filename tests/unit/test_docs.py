@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,27 @@ def test_the_job_in_the_readme_trains(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     losses = [float(line.split()[1]) for line in done.stdout.splitlines()]
     assert len(losses) == 100 and losses[-1] < losses[0] / 10
+
+
+def test_the_layers_of_the_architecture_are_those_that_are_checked() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    layers = [each for each in tools["importlinter"]["contracts"] if each["type"] == "layers"]
+    for each in layers:
+        (where,) = each["containers"]
+        (cell,) = re.findall(rf"^\| `{where}` \| (.*) \|$", text, re.MULTILINE)
+        told = [set(re.findall(r"`(\w+)`", layer)) for layer in cell.split(" > ")]
+        assert told == [set(re.findall(r"\w+", layer)) for layer in each["layers"]], where
+
+
+def test_what_the_platforms_name_in_a_file_is_there() -> None:
+    text = (ROOT / "docs/platforms.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)` \(((?:`[\w.]+`(?:, )?)+)\)", text)
+    assert named
+    for path, names in named:
+        source = (ROOT / path).read_text()
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert all(re.search(rf"\b{part}\b", source) for part in name.split(".")), name
 
 
 def test_paths_that_the_architecture_names_are_there() -> None:
