@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ class HungUp(NoDaemonError):
 class Connection:
     """Frames to a daemon, and its answers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, platform: str = sys.platform) -> None:
         """Connect.
 
         Raises:
@@ -76,7 +77,7 @@ class Connection:
         self._frames: deque[dict[str, Any]] = deque()
         self._heard_at = time.monotonic()
         try:
-            self._socket = _connected(path)
+            self._socket = _connected(path, platform)
         except OSError as error:
             if error.errno in _NOBODY:
                 raise NobodyListens(path.parent) from None
@@ -202,7 +203,7 @@ def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:
         return connection.answer(PROBE_SECONDS if seconds is None else seconds)
 
 
-def _connected(path: Path) -> socket.socket:
+def _connected(path: Path, platform: str) -> socket.socket:
     """Tries for :data:`PROBE_SECONDS` where so many wait for the daemon that its queue is full.
 
     Raises:
@@ -214,7 +215,7 @@ def _connected(path: Path) -> socket.socket:
         try:
             return _connected_at_once(path)
         except OSError as error:
-            if not _is_full(error, path.parent):
+            if not _is_full(error, path.parent, platform):
                 raise
             if time.monotonic() >= deadline:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
@@ -236,10 +237,10 @@ def _connected_at_once(path: Path) -> socket.socket:
     return found
 
 
-def _is_full(error: OSError, home: Path) -> bool:
+def _is_full(error: OSError, home: Path, platform: str) -> bool:
     """Whether that is said of a queue. Linux says EAGAIN; macOS ECONNREFUSED, as of a daemon that
     has ended (XNU, unp_connect in bsd/kern/uipc_usrreq.c)."""
-    if error.errno != errno.ECONNREFUSED:
+    if platform != "darwin" or error.errno != errno.ECONNREFUSED:
         return isinstance(error, BlockingIOError)
     # psutil is loaded here alone: who asks for the status should not wait for that.
     from elasticd.client.processes import find_daemon
