@@ -62,6 +62,13 @@ def test_who_tells_no_samples_yet_is_not_odd_for_that() -> None:
     assert comparable({}) == {}
 
 
+def test_a_file_may_be_called_as_samples_are() -> None:
+    files = {f"data/{n}": "x" for n in ("samples.jsonl:17", "sample 1.txt", "samples 2/a.txt")}
+    told = {"data/sample 0": "x", "data/samples 999 to 1001": "x"}
+    assert comparable({A: files, B: {**files, **told}}) == {A: files, B: files}
+    assert comparable({A: {}, B: files}) == {A: {}, B: files}
+
+
 def test_of_a_long_reason_the_end_stays() -> None:
     text = clipped("it ended:\n" + "x" * 9000 + "KeyError")
     assert text.startswith("it ended:\n") and text.endswith("KeyError") and len(text) < 2300
