@@ -6,7 +6,8 @@ and ends the job. Who has only lost another rank has not failed by itself.
 
 What fails alike again and again on one node alone may be that node's doing: the job goes on without
 it. If another node then fails alike, as the next rank 0 of a script that can't save, it was the
-script's.
+script's. While a rank is of the release before, which tells failures by rank and leaves nobody out,
+all decide as that one does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from elasticd.recovery.signatures import FATAL_SIGNALS, last_words
-from elasticd.recovery.unknown import added
 
 ScriptState = Literal["none", "running", "done", "failed"]
 GRACE_ROUNDS = 20
@@ -54,6 +54,8 @@ class ScriptWord:
     text: str = ""
     """Its last lines, or how it hung."""
     ran_seconds: float = 0.0
+    by_node: bool = False
+    """It can blame nodes, and leave them out; the release before, which doesn't say this, can't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,12 @@ class ScriptHistory:
     same: int = 0
     """Of these the last ones that have ended alike."""
     last: str = ""
-    """How the last one ended: a line for each node to blame, of several what they have in common
-    with the one before."""
-    left: tuple[str, ...] = added(())
-    """Such lines of nodes that the job goes on without, or is about to, for that."""
+    """How the last one ended: a line for each node to blame (or rank: see ``by_node``), of several
+    what they have in common with the one before."""
+    left: tuple[str, ...] = ()
+    """Such lines of nodes that the job goes on without, or is about to, for that. The release
+    before doesn't know it: it is kept apart from the rest, and stays as it is while such a rank is
+    there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +156,21 @@ def decide(
     ``told``: the newest word of every rank that there ever was.
     """
     words = _of_newest_world(told)
+    if all(word.by_node for word in words):
+        return _decided(words, history, limits)
+    by_rank = [replace(word, by_node=False) for word in words]
+    order, found = _decided(by_rank, replace(history, left=()), limits)
+    return order, replace(found, left=history.left)
+
+
+def _decided(
+    words: Sequence[ScriptWord], history: ScriptHistory, limits: Limits
+) -> tuple[Order, ScriptHistory]:
+    """By words that are all of one way."""
     if not words:
         return NotYet(), history
     if _has_ended(words, history):
-        return Finish(), history
+        return Finish(), replace(history, failing=0)
     members = words[0].members
     failed_in = {word.failed_in for word in words if word.state == "failed"}
     if failed_in == {words[0].world} and _all_there(words, history):
@@ -193,7 +208,8 @@ def _of_newest_world(told: Iterable[ScriptWord]) -> list[ScriptWord]:
 def _has_ended(words: Sequence[ScriptWord], history: ScriptHistory) -> bool:
     """Every rank of the script that was begun last has exited with 0; others may be there now."""
     own = [word for word in words if word.ring == history.ring]
-    return len(own) == len(history.members) and all(word.state == "done" for word in own)
+    done = len(own) == len(history.members) and all(word.state == "done" for word in own)
+    return done and (words[0].by_node or _all_there(words, history))
 
 
 def _all_there(words: Sequence[ScriptWord], history: ScriptHistory) -> bool:
@@ -281,7 +297,7 @@ def _verdict(
     if not often:
         return None
     world = words[0].world
-    alone = len(words) > 1 and len(known) == 1 and history.same >= SAME_FAILURES
+    alone = len(words) > 1 and len(known) == 1 and history.same >= SAME_FAILURES and cause.by_node
     before = _before(line, history)
     if before or early or not (alone or line in history.left):
         if before:
@@ -302,7 +318,8 @@ def _hopeless(history: ScriptHistory, limits: Limits, *, by_itself: bool, tried:
 
 
 def _line(word: ScriptWord) -> str:
-    return f"{word.members[word.rank]} {_kind(word)}"
+    who = word.members[word.rank] if word.by_node else word.rank
+    return f"{who} {_kind(word)}"
 
 
 def _before(line: str, history: ScriptHistory) -> list[str]:
@@ -324,8 +341,8 @@ def _kind(word: ScriptWord) -> str:
     Numbers in it (a pid, a step) may differ."""
     if word.status is None or word.status <= 0:
         return how(word.status)
-    raised = last_words(word.text).partition(":")[0]
-    return f"{how(word.status)} {re.sub(r'[0-9]+', '#', raised)}"
+    said = last_words(word.text) if word.by_node else word.text.strip().rpartition("\n")[2].strip()
+    return f"{how(word.status)} {re.sub(r'[0-9]+', '#', said.partition(':')[0])}"
 
 
 def how(status: int | None) -> str:

@@ -34,6 +34,7 @@ from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.network.wall import own_networks
 from elasticd.train import Run
 from elasticd.train.link.daemonseat import DaemonSeat
+from elasticd.train.states.namespace import Namespace
 from elasticd.train.world import TrainerWorld
 from elasticd.types import ScriptFault, Tag
 
@@ -83,7 +84,7 @@ class _Company:
         self._entered = 0.0
         self._goes_on = False
         """All ranks have said in this world that they go on with the script that they have."""
-        self._told = p.ScriptWord((0, "", ""), 0, (), 0, 0.0)
+        self._told = p.ScriptWord((0, "", ""), 0, (), 0, 0.0, by_node=True)
         self._word: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -95,15 +96,14 @@ class _Company:
         assert isinstance(seat, DaemonSeat)
         self._seat = seat
         run.track(WORD, self._word, per_rank=True)
-        run.state.history = to_plain(p.ScriptHistory())
+        remember(run.state, p.ScriptHistory())
         for _ in run:
             self._body(run)
 
     def _body(self, run: Run) -> None:
         told = [from_plain(p.ScriptWord, word) for word in run._runner.by_rank.told(WORD) if word]
-        history = from_plain(p.ScriptHistory, run.state.history)
-        order, history = p.decide(told, history, self._limits)
-        run.state.history = to_plain(history)
+        order, history = p.decide(told, remembered(run.state), self._limits)
+        remember(run.state, history)
         self._enter()
         self._goes_on = order == p.GoOn(self._told.world)
         self._obey(order)
@@ -344,6 +344,25 @@ class _Company:
             evidence = f"{why}: {evidence}"
         with self._seat.driver.turn() as protocol:
             protocol.lose_script(fault, evidence)
+
+
+def remember(state: Namespace, history: p.ScriptHistory) -> None:
+    """As all ranks have it. Who was left out is told beside it, and only once somebody was: a
+    trainer of the release before keeps that as it is, and the digests of all ranks stay alike."""
+    plain = to_plain(history)
+    left = plain.pop("left")
+    state.history = plain
+    if left:
+        state.left = left
+    elif "left" in state:
+        del state.left
+
+
+def remembered(state: Namespace) -> p.ScriptHistory:
+    """What was told last."""
+    left = {"left": state.left} if "left" in state else {}
+    found: p.ScriptHistory = from_plain(p.ScriptHistory, {**state.history, **left})
+    return found
 
 
 def _named(tag: Tag) -> tuple[int, str, str]:

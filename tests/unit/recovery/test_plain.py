@@ -33,6 +33,7 @@ RUNS = ScriptHistory(begun=1, ring=FIRST, members=MEMBERS)
 def words(
     world: Any = FIRST, members: tuple[str, ...] = MEMBERS, **all_say: Any
 ) -> list[ScriptWord]:
+    all_say = {"by_node": True, **all_say}
     return [
         ScriptWord(world, rank, members, 20_000 + rank, entered_seconds=0.0, **all_say)
         for rank in range(len(members))
@@ -384,3 +385,40 @@ def test_who_has_lost_a_killed_trainer_has_the_new_world_begin_at_once() -> None
     told[1] = replace(words(SECOND)[1], state="none")
     order, history = decide(told, RUNS, LIMITS)
     assert isinstance(order, Begin) and history.failures == 0
+
+
+RAISED = 'Traceback …\n  File "a.py", line 1\n    f()\nValueError: a row:\nMonday 3: no'
+BY_RANK = "1 ended with exit status 1 Monday #"
+BY_NODE = "b ended with exit status 1 ValueError"
+
+
+def mixed(told: list[ScriptWord]) -> list[ScriptWord]:
+    """Rank 0 is of the release before."""
+    return [replace(told[0], by_node=False), *told[1:]]
+
+
+def test_while_a_rank_is_of_the_release_before_all_decide_as_it_does() -> None:
+    """What that one makes of these words. It compares its state with the others'."""
+    history, order = replace(RUNS, last=BY_NODE, same=2, failures=2, left=(BY_NODE,)), None
+    for count in range(1, SAME_FAILURES + 1):
+        assert history.ring is not None
+        told = words((count + 1, "a", ""), ring=history.ring, state="running")
+        told[1] = failed(told[1], RAISED, failed_in=history.ring)
+        order, history = decide(mixed(told), history, LIMITS)
+        assert (history.last, history.same, history.failures) == (BY_RANK, count, count + 2)
+        assert history.left == (BY_NODE,), "it doesn't know it, and keeps it as it is"
+        assert isinstance(order, GiveUp if count == SAME_FAILURES else Begin)
+
+
+def test_once_all_are_of_this_release_nodes_are_blamed() -> None:
+    ran = replace(RUNS, last=BY_RANK, same=2, failures=2)
+    order, history = fails_on("b", ran, RAISED, count=1)
+    assert isinstance(order, Begin) and (history.last, history.same) == (BY_NODE, 1)
+
+
+def test_the_release_before_begins_anew_with_who_comes_when_it_has_ended() -> None:
+    grown = words(SECOND, (*MEMBERS, "d"))
+    done = [replace(word, ring=FIRST, state="done") for word in grown[:3]]
+    assert isinstance(decide(mixed([*done, grown[3]]), RUNS, LIMITS)[0], Begin)
+    done = [replace(word, state="done") for word in running()]
+    assert decide(mixed(done), RUNS, LIMITS) == (Finish(), RUNS)
