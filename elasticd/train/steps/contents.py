@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from elasticd.train.steps.likeness import portable_digest
+from elasticd.train.steps.likeness import OF_TEXTS, portable_digest
 
 _PIECE_BYTES = 4096
 _MOST_PIECES = 16_384
@@ -50,7 +50,7 @@ def _name(first: int, end: int) -> str:
 def _between(data: Any) -> Between | None:
     kind: Any = type(data)
     if kind is mx.array or (kind is np.ndarray and data.dtype != object):
-        fits = data.nbytes <= _MOST_BYTES
+        fits = data.nbytes <= _MOST_BYTES and _texts(data) <= _MOST_PIECES
         return (lambda first, end: portable_digest(data[first:end])) if fits else None
     if kind in (list, tuple):
         return _of_each(data)
@@ -94,5 +94,10 @@ def _pieces(sample: Any, most: int) -> int:
         elif isinstance(value, (str, bytes, bytearray)):
             count += len(value) // _PIECE_BYTES
         else:
-            count += getattr(value, "nbytes", 0) // _PIECE_BYTES
+            count += getattr(value, "nbytes", 0) // _PIECE_BYTES + _texts(value)
     return count
+
+
+def _texts(value: Any) -> int:
+    """How many an array holds."""
+    return value.size if isinstance(value, np.ndarray) and value.dtype.kind in OF_TEXTS else 0

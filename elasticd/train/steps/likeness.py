@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import struct
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+
+OF_TEXTS = "SUT"
+"""Kinds of NumPy's arrays of texts."""
 
 
 class LineDigests:
@@ -65,16 +69,17 @@ def content_digest(value: Any) -> str:
 
 
 def portable_digest(value: Any) -> str:
-    """As :func:`sample_digest`, but of an absolute path its last part alone counts: where a folder
-    lies may differ by node."""
+    """As :func:`sample_digest`, but of an absolute path its last part alone counts, also within a
+    text: where a folder lies may differ by node. Arrays of texts count text by text, as their
+    letters' width goes by the longest."""
     return _digest(value, portable=True).hex()
 
 
 def _digest(value: Any, *, whole: bool = False, portable: bool = False) -> bytes:
     of = functools.partial(_digest, whole=whole, portable=portable)
     digest = hashlib.blake2b(type(value).__name__.encode() + b"\0", digest_size=16)
-    if portable and isinstance(value, str) and os.path.isabs(value):
-        digest.update(os.path.basename(value).encode(errors="surrogatepass"))
+    if portable and isinstance(value, str):
+        digest.update(_placeless(value).encode(errors="surrogatepass"))
     elif isinstance(value, (bool, int, str)) or value is None:
         digest.update(str(value).encode(errors="surrogatepass"))
     elif isinstance(value, float):
@@ -84,6 +89,9 @@ def _digest(value: Any, *, whole: bool = False, portable: bool = False) -> bytes
     elif isinstance(value, mx.array):
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(memoryview(mx.contiguous(value).reshape(-1).view(mx.uint8)))  # type: ignore[arg-type]
+    elif portable and isinstance(value, np.ndarray) and value.dtype.kind in OF_TEXTS:
+        digest.update(f"{value.dtype.kind}{value.shape}".encode())
+        digest.update(of(_texts(value).tolist()))
     elif isinstance(value, (np.ndarray, np.generic)):
         digest.update(f"{value.dtype}{value.shape}".encode())
         if not value.dtype.hasobject:
@@ -101,3 +109,28 @@ def _digest(value: Any, *, whole: bool = False, portable: bool = False) -> bytes
     elif whole:
         raise TypeError(type(value).__qualname__)
     return digest.digest()
+
+
+def _texts(array: Any) -> Any:
+    return np.char.decode(array, errors="surrogateescape") if array.dtype.kind == "S" else array
+
+
+def _placeless(text: str) -> str:
+    """Without the folders of absolute paths. All nodes take the same text alike, whichever of them
+    has such a folder."""
+    if "/" not in text:
+        return text
+    own = os.getcwd()
+    if os.path.isabs(text) and "\n" not in text:
+        return os.path.basename(text) if text != own else ""
+    return _folders(own).sub("", text)
+
+
+@functools.cache
+def _folders(own: str) -> re.Pattern[str]:
+    """Of paths within a text, from their root on. Of a name with spaces nobody knows where it ends,
+    but of the trainer's ``own`` folder."""
+    own = re.escape(own.strip("/")) or "(?!)"
+    inside = r"[^\s/\"'<>|,;:]"
+    begins, folder = r"/(?:(?<=\bfile:///)|(?<![\w.~/-]/))", f"{inside}++/"
+    return re.compile(f"{begins}(?:{own}(?:/(?:{folder})*+|(?!{inside}))|(?:{folder})++)")

@@ -91,6 +91,8 @@ BIG = {
     "two arrays": [np.zeros(40 << 20, np.uint8)] * 2,
     "bytes": [b"x" * (65 << 20)],
     "many": list(range(16_385)),
+    "many texts": np.array(["a"] * 16_385),
+    "an array of many texts": [np.array(["a"] * 16_385)],
     "one of many": [[1] * 16_384],
     "a dict of many": [{n: 1 for n in range(8192)}],
 }
@@ -107,3 +109,50 @@ def test_where_a_file_lies_may_differ_by_node(tmp_path: Path) -> None:
     assert differing(one, other) == []
     assert differing(one, [one[0], (f"{tmp_path}/x/c.png", 1)]) == ["sample 1"]
     assert differing(["a/b"], ["c/b"]) == ["sample 0"]
+
+
+PATHS = [
+    "{}/data/b.png",
+    "file://{}/data/b.png",
+    '["{0}/a.png", "{0}/data/b.png"]',
+    "<img src='{}/data/b.png'>\n",
+    "/usr/bin/env\n--data={}/data/b.png",
+    "PATH={0}/bin:{0}/lib",
+    "{}",
+    "in {} or so",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", [list, np.array, "S", "T", "within"])
+@pytest.mark.parametrize("names", ["1 and 2", "plain"])
+def test_a_trainers_own_folder_is_no_difference(
+    path: str, kind: Any, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a clone of its own, and arrays of NumPy's are as wide as the longest path."""
+
+    def told(number: int, *more: str) -> Any:
+        clone = tmp_path / ("a node" if "and" in names else "node") / str(number)
+        clone.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(clone)
+        texts = [path.format(clone), "a", *more]
+        match kind:
+            case "S":
+                data: Any = np.array([text.encode() for text in texts])
+            case "T":
+                data = np.array(texts, np.dtypes.StringDType())
+            case "within":
+                data = [{"path": np.array([text])} for text in texts]
+            case _:
+                data = kind(texts)
+        return source_of(data, Batches(2, 1), 0).digests()
+
+    assert told(1, "b") == told(1000, "b") != told(1000, "c")
+
+
+def test_texts_that_speak_of_a_folder_are_alike_wherever_it_is() -> None:
+    """Whether it is a node's own home, or another's, nobody else can know."""
+    assert differing(["ls /root/x"], ["ls /home/u/x"]) == []
+    for one, other in [("/root/x", "/root/y"), ("https://a/b/c", "https://a/d/c"), ("a/b", "c/b"),
+                       ("and/or", "or"), ("~/a/b", "b"), ("/a\nb/c", "/b\nd/c")]:  # fmt: skip
+        assert differing([one], [other]) == ["sample 0"]
