@@ -7,7 +7,7 @@ it than a blink. What is bigger, or of a class of one's own, is compared a sampl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -23,7 +23,8 @@ nodes must come to the same answer."""
 _MOST_DIGESTS = 512
 """That nodes tell one another."""
 _TABLE = "datasets.arrow_dataset"
-_TABLE_ROWS = 1000
+_AT_ONCE = 1000
+"""Samples: rows of a table, and arrays of MLX's, would take longer one by one."""
 
 Between = Callable[[int, int], str]
 """The digest of the samples from one number up to another."""
@@ -53,7 +54,7 @@ def _between(data: Any) -> Between | None:
         fits = data.nbytes <= _MOST_BYTES and _texts(data) <= _MOST_PIECES
         return (lambda first, end: portable_digest(data[first:end])) if fits else None
     if kind in (list, tuple):
-        return _of_each(data)
+        return _of_each(data[at:end] for at, end in _spans(len(data), _AT_ONCE))
     if kind.__module__ == _TABLE and data.data.nbytes <= _MOST_BYTES:
         return _of_each(_rows(data.with_format("arrow")))
     return None
@@ -61,17 +62,20 @@ def _between(data: Any) -> Between | None:
 
 def _rows(table: Any) -> Iterator[Any]:
     """As they are stored, whatever is made of them when they are used."""
-    for at in range(0, len(table), _TABLE_ROWS):
-        yield from table[at : at + _TABLE_ROWS].to_pylist()
+    for at, end in _spans(len(table), _AT_ONCE):
+        yield table[at:end].to_pylist()
 
 
-def _of_each(samples: Iterable[Any]) -> Between | None:
+def _of_each(parts: Iterable[Sequence[Any]]) -> Between | None:
+    """``parts``: some samples after the others."""
     room, digests = _MOST_PIECES, list[str]()
-    for sample in samples:
-        room -= _pieces(sample, room)
-        if room < 0:
-            return None
-        digests.append(portable_digest(sample))
+    for part in parts:
+        for sample in part:
+            room -= _pieces(sample, room)
+            if room < 0:
+                return None
+        mx.eval(part)
+        digests += map(portable_digest, part)
 
     def between(first: int, end: int) -> str:
         if end == first + 1:

@@ -88,7 +88,7 @@ def _digest(value: Any, *, whole: bool = False, portable: bool = False) -> bytes
         digest.update(value)
     elif isinstance(value, mx.array):
         digest.update(f"{value.dtype}{value.shape}".encode())
-        digest.update(memoryview(mx.contiguous(value).reshape(-1).view(mx.uint8)))  # type: ignore[arg-type]
+        digest.update(memoryview(value).tobytes())  # type: ignore[arg-type]
     elif portable and isinstance(value, np.ndarray) and value.dtype.kind in OF_TEXTS:
         digest.update(f"{value.dtype.kind}{value.shape}".encode())
         digest.update(of(_texts(value).tolist()))
