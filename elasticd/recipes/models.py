@@ -113,7 +113,8 @@ def check_model(config: MlxLm) -> None:
 
 def check_gradient(model: Any, config: MlxLm, loss: Callable[..., Weighted]) -> None:
     """What MLX can't differentiate is refused, of a ``model`` that is ready to be trained. The
-    graph of a gradient shows it: nothing is computed, and no weight is read.
+    graph of a gradient shows it: nothing is computed, and no weight is read. A few kinds of model
+    (dbrx) compute something while the graph is built: of these the weights up to there are read.
 
     Raises:
         UsageError: naming the model, and what was to be trained of it.
