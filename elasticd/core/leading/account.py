@@ -90,6 +90,19 @@ class Account:
         self.fruitless = max(self.fruitless, world.fruitless)
         self.furthest = max(self.furthest, world.furthest, world.step)
 
+    def found(self, committed: int, stored: int, *, unsure: bool) -> None:
+        """The world that was adopted has come to ``committed``, ``stored`` being the step of the
+        newest checkpoint. ``unsure``: nobody is left who was there."""
+        self.unsure = unsure
+        self._progressed(committed, stored)
+
+    def _progressed(self, committed: int, stored: int) -> bool:
+        """Whether that is beyond all that was ever committed: then nothing was in vain."""
+        if (stored if self.unsure else committed) <= self.furthest:
+            return False
+        self.furthest, self.fruitless, self.rested = max(committed, stored), 0, 0
+        return True
+
     def add(self, piece: faults.Evidence, committed: int) -> None:
         """Take in evidence; it opens a recovery if there is none."""
         if self.recovery is None:
@@ -203,8 +216,8 @@ class Account:
     def close(self, world: World, committed: int, stored: int = 0) -> None:
         """A step is committed in ``world``, or none is left to do. ``stored``: the step of the
         newest checkpoint."""
-        if (stored if self.unsure else committed) > self.furthest:
-            self.furthest, self.fruitless, self.rested, self.unsure = committed, 0, 0, False
+        if self._progressed(committed, stored):
+            self.unsure = False
         recovery, self.recovery = self.recovery, None
         if recovery is None or not recovery.counted:
             return

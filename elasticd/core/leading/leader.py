@@ -312,8 +312,9 @@ class Driver:
         office, phase = self.office, self.stage.phase
         if not isinstance(phase, Waiting) or not office.is_short(phase.since) or phase.trains_on:
             return None
-        stored = office.newest.step if office.newest is not None else 0
-        unstored = any(office.reached(n) > stored for n in office.roster.trainers(*HOLDING))
+        unstored = any(
+            office.reached(n) > office.stored_step for n in office.roster.trainers(*HOLDING)
+        )
         elsewhere = len(office.wishes.away) >= office.least
         if elsewhere and office.fitness.served:
             return None  # they may train it: what they did since would be lost

@@ -108,6 +108,11 @@ class Office:
         return self.checkpoints.newest
 
     @property
+    def stored_step(self) -> int:
+        """That of the newest consistent checkpoint."""
+        return self.newest.step if self.newest is not None else 0
+
+    @property
     def last_step(self) -> int:
         """With which the job ends, as far as is known."""
         newest, steps = self.newest, self.spec.train.steps
@@ -280,8 +285,7 @@ class Office:
         """Close the recovery once a step is committed in the last world, or none is left to do."""
         world = self.world
         if world is not None and (self.course.committed > world.step or self.all_committed):
-            stored = self.newest.step if self.newest is not None else 0
-            self.account.close(world, self.course.committed, stored)
+            self.account.close(world, self.course.committed, self.stored_step)
             self.growth.entered(world)
 
 

@@ -58,6 +58,8 @@ class Orienting:
 
     def _found(self, world: World) -> Inherited | ToRunning:
         office = self.office
+        unsure = not office.roster.trainers(*HOLDING, *LEFT)
+        office.account.found(office.course.committed, office.stored_step, unsure=unsure)
         if office.roster.is_whole(world):
             text = f"adopted a whole world, {world.generation}"
             office.ctx.log("info", text, job=office.job)
@@ -66,7 +68,6 @@ class Orienting:
             return ToRunning()
         if office.roster.trainers(*LEFT):
             return Inherited()
-        office.account.unsure = not office.roster.trainers(*HOLDING)
         lost = [n for n in world.members if n not in office.view.members]
         blames = of_lost(office, lost)
         for node in world.members:

@@ -143,6 +143,27 @@ def test_what_was_tried_outlives_the_leader_whose_machine_the_step_takes_down() 
         )  # fmt: skip
 
 
+def test_progress_that_only_checkpoints_tell_of_ends_a_row_of_fruitless_recoveries() -> None:
+    """All machines are shut down each evening, and train all day."""
+    world = replace(world_of(A, step=100), fruitless=FRUITLESS_LIMIT + 1, furthest=100)
+    bench = Bench(A)
+    stored = (Stored(manifest_of(900, A), (0,)),)
+    bench.driver.hear(A, replace(status_of("ready", world), stored=stored, ready=False))
+    bench.answer(a=holds(None))
+    made = bench.form()
+    assert (made.step, made.fruitless, made.furthest) == (900, 1, 900)
+    assert not bench.told("job_parked")
+
+
+def test_progress_that_members_tell_of_does_so_too() -> None:
+    world = replace(world_of(A, B), fruitless=FRUITLESS_LIMIT + 1, furthest=100)
+    bench = Bench(A, B)
+    bench.driver.hear(A, status_of("active", world, 120))
+    bench.driver.hear(B, replace(status_of("ready", world), ready=False))
+    bench.answer(a=holds(point_of(120), world.generation), b=holds(None))
+    assert bench.phase == "forming" and bench.office.account.fruitless == 0
+
+
 def test_where_nobody_is_left_only_what_is_stored_is_progress() -> None:
     """The only machine goes down again and again, some steps behind its newest checkpoint."""
     manifest, world = manifest_of(5, A), world_of(A, step=5)
