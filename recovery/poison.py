@@ -114,6 +114,11 @@ class Try:
     """The evidence of the last of them."""
 
     @property
+    def victims(self) -> list[NodeId]:
+        """Who died, as far as that is known: a node that is lost may be cut off."""
+        return [node for node, short in self.died if self.signature != LOST or not short]
+
+    @property
     def convicted(self) -> NodeId | None:
         """The node that died of the step alone, with memory to spare."""
         alone = self.alone
@@ -177,6 +182,8 @@ class Ladder:
         dealt = world.of(step)
         if not signature or generation != world.generation or node not in dealt:
             return
+        if signature == LOST and not dealt[node]:
+            return  # It only waited, and need not have died at all.
         owners = [owner for owner, ranges in dealt.items() if ranges]
         alone = owners[0] if len(owners) == 1 else None
         died, text = ((node, short),), f"{node}: {said}"
@@ -231,9 +238,12 @@ class Ladder:
     @property
     def worst(self) -> tuple[int, list[Try]]:
         """The step, and its tries of one signature, of which there are most; (-1, []): none."""
+        counted = {
+            step: [t for t in tries if t.victims] for step, tries in sorted(self.tries.items())
+        }
         found = (
             (step, [t for t in tries if t.signature == signature])
-            for step, tries in sorted(self.tries.items())
+            for step, tries in counted.items()
             for signature in sorted({t.signature for t in tries})
         )
         return max(found, key=lambda each: len(each[1]), default=(-1, []))
@@ -244,7 +254,7 @@ class Ladder:
         step, tries = self.worst
         if len(tries) < TOLD:
             return ""
-        nodes = ", ".join(sorted({node for each in tries for node, _ in each.died}))
+        nodes = ", ".join(sorted({node for each in tries for node in each.victims}))
         return f"step {step} has ended trainers {len(tries)} times: {tries[0].signature} on {nodes}"
 
     @property

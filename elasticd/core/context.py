@@ -126,11 +126,19 @@ class Departures:
     """Nodes that have left the view: when the first sign of it was seen, and what it was."""
 
     first_signs: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
+    on_purpose: set[NodeId] = field(default_factory=set)
+    """Those that have said that they go, and are not back."""
     quiet_at: float = -inf
     """Until then a trainer that is cut off from us may still run, if at most one side may."""
 
-    def note(self, node: NodeId, seen_at: float, why: str) -> None:
+    def note(self, node: NodeId, seen_at: float, why: str, *, on_purpose: bool = False) -> None:
         self.first_signs[node] = seen_at, why
+        if on_purpose:
+            self.on_purpose.add(node)
+
+    def returned(self, node: NodeId) -> None:
+        """It is here again: it may be lost another time."""
+        self.on_purpose.discard(node)
 
     def seen_at(self, node: NodeId, now: float) -> float:
         """When the first sign was seen; ``now`` where none is known."""

@@ -212,11 +212,16 @@ class Office:
             self.exactness.heard(status.world, self.world)
             self.checkpoints.recall(status.world.spoilt)
             self.trust.recall(status.world, self.course.committed)
-            if is_anew(status):
-                self.trust.ladder.came_back(node, status.world.generation)
         if status.trainer is not None and status.trainer.phase in LEFT:
             self.course.leave(node)
         self.roster.hear(node, status)
+        self.came_back(node)
+
+    def came_back(self, node: NodeId) -> None:
+        """If it says that it was started again, its loss was no cut."""
+        status = self.statuses.get(node)
+        if status is not None and status.world is not None and is_anew(status):
+            self.trust.ladder.came_back(node, status.world.generation)
 
     def recall(self, record: JobRecord) -> None:
         """The record may tell more: other nodes know of histories, and operators of nodes that are

@@ -39,11 +39,14 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
 
 
 def count_lost(office: Office, node: NodeId, text: str, ready: Collection[NodeId] = ()) -> str:
-    """A node of the world is gone, be it by what it computed. As :func:`count`."""
+    """A node of the world is gone, be it by what it computed, unless it has said that it goes. As
+    :func:`count`."""
     world = office.world
-    if world is None or office.all_committed:
+    if world is None or office.all_committed or node in office.ctx.departures.on_purpose:
         return ""
-    return count(office, Fault(office.job, world.generation, node, "peer_lost", text), ready)
+    why = count(office, Fault(office.job, world.generation, node, "peer_lost", text), ready)
+    office.came_back(node)
+    return why
 
 
 def inherit(office: Office, world: World) -> None:

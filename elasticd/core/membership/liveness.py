@@ -85,6 +85,7 @@ class Liveness:
     def _meet(self, node: NodeId) -> None:
         self.attention.regrouped()
         before = self.roll.meet(node)
+        self.ctx.departures.returned(node)
         self.attention.note(node, odd=True)
         self.detector.meet(node, self.ctx.now)
         self.silences.mind(node)
@@ -159,13 +160,15 @@ class Liveness:
         self._bury(node, f"{peer.down_reason}; {why}")
         return True
 
-    def _bury(self, node: NodeId, why: str, since: float | None = None) -> None:
+    def _bury(
+        self, node: NodeId, why: str, since: float | None = None, *, on_purpose: bool = False
+    ) -> None:
         peer = self.roll.peers[node]
         if more := self.roll.bury(node):
             why = f"{why}; {more}"
         heard_at = self.detector.heard_at(node) if since is None else since
         seen_at = heard_at if peer.down_since is None else peer.down_since
-        self.ctx.departures.note(node, seen_at, why)
+        self.ctx.departures.note(node, seen_at, why, on_purpose=on_purpose)
         self.ctx.log("info", "node is dead", node=node, why=why)
         self._forget(node)
 
@@ -199,7 +202,7 @@ class Liveness:
         """A peer says that it goes."""
         self.roll.depart(node)
         if node in self.roll.peers:
-            self._bury(node, reason)
+            self._bury(node, reason, on_purpose=True)
 
     # --- the view that is followed ----------------------------------------------------------------
 

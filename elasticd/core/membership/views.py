@@ -104,7 +104,7 @@ class Membership:
         self.liveness.departs(node, reason)
         led = self.view if self.leading else None
         if news and not departures.is_told(node, reason):
-            departures.note(node, departures.seen_at(node, self.ctx.now), reason)
+            departures.note(node, departures.seen_at(node, self.ctx.now), reason, on_purpose=True)
         return news and led is not None and node not in led.members
 
     def wake(self, seconds: float) -> bool:

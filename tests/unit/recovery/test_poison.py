@@ -237,15 +237,37 @@ def take_down(story: Story, tries: int) -> str:
 def test_a_step_that_takes_machines_down_is_poison_after_a_while() -> None:
     assert not take_down(Story((A, B)), 7)
     why = take_down(Story((A, B)), 32)
-    assert f"{LOST} on a, b, each of them alone, 32 times" in why
+    assert f"{LOST} on a, b, each of them alone, 31 times" in why, "the last is not back yet"
 
 
 def test_nodes_that_are_cut_off_have_not_died_of_a_step() -> None:
     story = Story((A, B))
     for _ in range(60):
         alone = story.run()
-        story.die(alone or A, LOST, short=is_short("peer_lost", None, "", relieved=True))
+        assert alone is None
+        story.die(A, LOST, short=is_short("peer_lost", None, "", relieved=True))
         assert not story.verdict()
+        assert (story.ladder.rung(), story.ladder.told) == ("retry", "")
+
+
+def test_only_those_are_named_that_are_back_as_another_run() -> None:
+    story = Story()
+    for _ in range(2):
+        story.run()
+        for node in (A, B):
+            story.die(node, LOST, short=True)
+        story.ladder.came_back(B, Tag(story.counter, A, ""))
+    assert story.ladder.told == f"step 7 has ended trainers 2 times: {LOST} on b"
+
+
+def test_a_node_that_is_lost_while_it_waits_has_not_died_of_the_step() -> None:
+    story = Story()
+    story.poison(5)
+    alone = story.run()
+    waits = next(n for n in ABC if n != alone)
+    story.die(waits, LOST, short=True)
+    story.ladder.came_back(waits, Tag(story.counter, A, ""))
+    assert not [each for each in story.ladder.tries[7] if each.signature == LOST]
 
 
 def test_a_later_leader_goes_on_counting() -> None:

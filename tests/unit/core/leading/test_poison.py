@@ -121,26 +121,53 @@ def test_once_the_step_is_committed_nothing_is_told_of_it() -> None:
     assert bench.driver.summary()["reason"] is None
 
 
+def lose(world: World, *, back: bool = False, said: bool = False) -> World:
+    """A new leader finds that ``a`` was lost, and is back as another run, or not; what it makes."""
+    bench = Bench() if back else Bench(B, C)
+    if said:
+        bench.ctx.departures.note(A, 48.0, "its daemon stops", on_purpose=True)
+    bench.say("active", world, B, C)
+    if back:
+        bench.driver.hear(A, replace(status_of("ready", world), ready=False))
+    held = holds(point_of(DEADLY - 1), world.generation)
+    bench.answer(a=holds(None), b=held, c=held)
+    made: World = bench.sent(Form)[0][1].world
+    return made
+
+
+def again(world: World, made: World) -> World:
+    """The world that was made takes ``a`` in, too, and comes to that step again."""
+    tag = Tag(world.generation.counter + 1, A, "x")
+    carried = {"tried": made.tried, "fruitless": made.fruitless, "furthest": made.furthest}
+    return replace(world, generation=tag, **carried)
+
+
 def test_what_was_tried_outlives_the_leader_whose_machine_the_step_takes_down() -> None:
     """Each time another node leads, and knows no more than members tell of their world."""
-    world, step = world_of(A, B, C, step=DEADLY - 1), DEADLY - 1
+    world = world_of(A, B, C, step=DEADLY - 1)
     for times in range(1, 4):
-        bench = Bench(B, C)
-        bench.say("active", world)
-        held = holds(point_of(step), world.generation)
-        bench.answer(b=held, c=held)
-        made = bench.sent(Form)[0][1].world
-        assert [(each.step, dict(each.died)) for each in made.tried] == [
-            (DEADLY, {A: True})
-        ] * times
-        assert (made.fruitless, made.furthest) == (max(0, times - 1), step)
+        made = lose(world, back=True)
+        tried = [(each.step, dict(each.died)) for each in made.tried]
+        assert tried == [(DEADLY, {A: False})] * times
+        assert (made.fruitless, made.furthest) == (max(0, times - 1), DEADLY - 1)
         told = f"step {DEADLY} has ended trainers {times} times: the loss of the node on a"
         assert (told in made.reason) == (times > 1)
-        bench.ctx.now += 1.0
-        world = replace(
-            world, generation=Tag(times + 2, A, "x"), tried=made.tried,
-            fruitless=made.fruitless, furthest=made.furthest,
-        )  # fmt: skip
+        world = again(world, made)
+
+
+def test_a_node_that_is_cut_off_again_and_again_says_nothing_of_the_step() -> None:
+    world = world_of(A, B, C, step=DEADLY - 1)
+    for times in range(1, ALONE + 2):
+        made = lose(world)
+        assert [dict(each.died) for each in made.tried] == [{A: True}] * times
+        assert (made.fruitless, made.alone) == (0, False) and "has ended" not in made.reason
+        assert all(made.shares)
+        world = again(world, made)
+
+
+def test_a_node_that_has_said_that_it_goes_has_not_died_of_the_step() -> None:
+    world = world_of(A, B, C, step=DEADLY - 1)
+    assert lose(world, said=True).tried == ()
 
 
 def test_progress_that_only_checkpoints_tell_of_ends_a_row_of_fruitless_recoveries() -> None:

@@ -121,6 +121,7 @@ def test_who_says_that_it_leaves_is_gone_at_once_and_not_held_for_lost() -> None
     hearer = Hearer()
     hearer.liveness.departs(C, "drained")
     assert C not in hearer.living and hearer.ctx.departures.farewell(C).endswith("drained")
+    assert hearer.ctx.departures.on_purpose == {C}
     assert not hearer.liveness.heard(C), "what it says meanwhile does not bring it back"
     assert C not in hearer.living
 
@@ -129,7 +130,7 @@ def test_a_heartbeat_of_one_that_left_takes_that_back() -> None:
     hearer = Hearer()
     hearer.liveness.departs(C, "drained")
     hearer.beat(C)
-    assert C in hearer.living
+    assert C in hearer.living and not hearer.ctx.departures.on_purpose
 
 
 def test_a_node_that_leaves_tells_everyone_and_hears_nobody() -> None:
