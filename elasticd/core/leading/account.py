@@ -15,6 +15,9 @@ FRUITLESS_LIMIT = 8
 """After this many recoveries without one committed step between them a job rests before every
 further try."""
 
+_AGAIN_STEPS = 64
+"""Where nobody knows how far a job had come: so many steps beyond all that is known are new."""
+
 _DEARER: tuple[Rung | None, ...] = (None, *get_args(Rung))
 
 
@@ -58,7 +61,8 @@ class Account:
     furthest: int = 0
     """The newest step that was ever committed: doing again what a restore lost is no progress."""
     unsure: bool = False
-    """More may have been: nobody is left who was there. Only what is stored is progress then."""
+    """More may have been: nobody is left who was there. Only what is stored is progress then, or
+    lies far beyond it."""
     began_at: float = 0.0
     """When the leader began with the job."""
     resumes: bool = False
@@ -98,7 +102,8 @@ class Account:
 
     def _progressed(self, committed: int, stored: int) -> bool:
         """Whether that is beyond all that was ever committed: then nothing was in vain."""
-        if (stored if self.unsure else committed) <= self.furthest:
+        sure = not self.unsure or committed > self.furthest + _AGAIN_STEPS
+        if (committed if sure else stored) <= self.furthest:
             return False
         self.furthest, self.fruitless, self.rested = max(committed, stored), 0, 0
         return True

@@ -40,6 +40,8 @@ class Strain:
     """A step kills again and again: the state before it may be the cause."""
     deadly: bool = False
     """A step has killed again: the loss of a node may be its doing."""
+    unsure: bool = False
+    """Nobody is left who knows how far the job had come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,8 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
     if raised is not None and rung in ("retry", "regroup"):
         rung = "relieve"
     # Whatever is behind it: where steps are lost, or one kills, it has come to nothing.
-    costs = strain.deadly or rung in GOING_BACK
+    lost = rung in GOING_BACK and (strain.unsure or start.resume.point.step < at.committed)
+    costs = strain.deadly or lost
     outside = (faults.from_outside(strain.pieces) and not costs) or strain.unread > 0
     return Plan(
         replace(start, rung=rung),

@@ -206,6 +206,7 @@ class Freezing:
             raised=office.relief.weigh(account.pieces, office.course.committed, micro),
             doubted=account.recovery is not None and office.trust.ladder.rung() == "older",
             deadly=bool(office.trust.ladder.told),
+            unsure=account.unsure,
         )
 
     def _tell(self, told: Told) -> None:

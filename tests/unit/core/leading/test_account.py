@@ -103,6 +103,20 @@ def test_steps_that_are_done_again_are_no_progress() -> None:
     assert made.fruitless == 0
 
 
+def test_where_nobody_knows_how_far_it_had_come_many_steps_are_progress() -> None:
+    """Checkpoints may be rare."""
+    made = account()
+    made.adopt(replace(EMPTY, fruitless=3, furthest=100))
+    made.found(100, 100, unsure=True)
+    made.close(EMPTY, 164, 100)
+    assert made.fruitless == 3
+    made.close(EMPTY, 165, 100)
+    assert (made.fruitless, made.furthest) == (0, 165)
+    made.planned_in_vain()
+    made.close(EMPTY, 166, 100)
+    assert made.fruitless == 0, "from there on it is known"
+
+
 def rests(made: Account) -> int:
     """How tired it is; then it rests."""
     tired = made.tired

@@ -39,6 +39,7 @@ from tests.unit.core.leading.councils import council_of, roster_of, situation_of
 
 NINE, EIGHT, NOTHING = holds(point_of(9), GENERATION), holds(point_of(8), GENERATION), holds(None)
 DIED = (Evidence(C, "worker_exit", "it died", 49.0),)
+LEFT = (Evidence(C, "peer_lost", "it left", 49.0),)
 
 
 def planned(council: Council) -> Plan:
@@ -249,7 +250,7 @@ def test_what_is_given_up_for_want_of_memory_is_the_rung() -> None:
         (Strain(), False),
         (Strain(DIED), True),
         (Strain(DIED, unread=1), False),
-        (Strain((Evidence(C, "peer_lost", "it left", 49.0),)), False),
+        (Strain(LEFT), False),
     ],
     ids=["nothing broke", "a trainer died", "a checkpoint was not read", "a node was lost"],
 )
@@ -258,6 +259,27 @@ def test_only_what_the_job_itself_may_cause_counts_as_a_fruitless_try(
 ) -> None:
     at = situation_of({A: NINE, B: NINE, C: NINE}, committed=9)
     assert planned(council_of(at, strain=strain)).in_vain is in_vain
+
+
+@pytest.mark.parametrize(
+    ("stored_step", "committed", "strain", "in_vain"),
+    [
+        (None, 0, Strain(LEFT), False),
+        (5, 5, Strain(LEFT), False),
+        (5, 9, Strain(LEFT), True),
+        (5, 5, Strain(LEFT, unsure=True), True),
+    ],
+    ids=["it had not begun", "all was stored", "steps are lost", "nobody knows"],
+)
+def test_where_nodes_were_lost_it_is_fruitless_if_steps_were_lost_with_them(
+    stored_step: int | None, committed: int, strain: Strain, in_vain: bool
+) -> None:
+    at = situation_of({A: NOTHING, B: NOTHING}, committed=committed, waited=True)
+    if stored_step is not None:
+        at = stored(at, A, manifest_of(stored_step, A))
+    plan = planned(council_of(at, strain=strain))
+    assert (plan.start.rung == "start") is (stored_step is None)
+    assert plan.in_vain is in_vain
 
 
 @pytest.mark.parametrize(("resumes", "opens"), [(False, True), (True, False)])
