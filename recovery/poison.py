@@ -154,8 +154,8 @@ class Ladder:
     gone_back: set[int] = field(default_factory=set)
     """Steps before which all went back to a checkpoint for their sake."""
     outlived: Tag = NO_TAG
-    """The last world that has lived through such a step: of earlier tries nothing counts that is
-    told once more."""
+    """The last world that has lived through such a step, or was paused: of the tries up to then
+    nothing counts that is told once more."""
 
     def plan(self, dealt: Dealt) -> None:
         """A world is to form. Its members begin to compute before all are known to be ready."""
@@ -223,6 +223,10 @@ class Ladder:
         for each in tries:
             if each.step > committed and each.generation > self.outlived:
                 self._add(replace(each, at_seconds=now + each.at_seconds))
+
+    def forgive(self, generation: Tag) -> None:
+        """Somebody may have mended what killed in the worlds up to that one."""
+        self.tries, self.gone_back, self.outlived = {}, set(), generation
 
     def passed(self, step: int) -> None:
         """That step is committed, be it for the first time or again."""

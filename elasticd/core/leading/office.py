@@ -266,12 +266,14 @@ class Office:
 
     # --- worlds -----------------------------------------------------------------------------------
 
-    def take(self, world: World) -> None:
-        """An earlier leader has made this world."""
+    def take(self, world: World, *copies: World) -> None:
+        """An earlier leader has made this world. Of further ``copies`` of it that are known one may
+        tell more: a node of an older release keeps only what that knows."""
         self.course.take(world)
         self.checkpoints.enter(world)
-        self.account.adopt(world)
-        self.trust.adopt(world)
+        for copy in (world, *copies):
+            self.account.adopt(copy)
+            self.trust.adopt(copy)
         self.exactness.adopt(world)
         self.relief.adopt(world)
         self.growth.enter(world)

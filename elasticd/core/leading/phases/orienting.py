@@ -38,16 +38,19 @@ class Orienting:
         worlds = office.roster.worlds(office.world)
         if not worlds:
             return Oriented()
-        world = max(worlds, key=lambda w: w.generation)
-        office.take(world)
+        newest = max(w.generation for w in worlds)
+        copies = [w for w in worlds if w.generation == newest]
+        office.take(*copies)
+        world = copies[0]
         wishes, course = office.wishes, office.course
         if wishes.record.rested == str(world.generation) and not office.roster.trainers(
             *HOLDING, *LEFT
         ):
             office.account.resume()
+            office.trust.ladder.forgive(world.generation)
             course.resume(wishes.record.step)
             return ToWaiting("trainers are starting to resume it")
-        there = [s for s in office.statuses.values() if s.world == world]
+        there = [s for s in office.statuses.values() if s.world in copies]
         whole = office.roster.is_whole(world) or any(s.formed for s in there)
         known = world.step if whole else committed_before(world)
         committed = max(known, *(s.committed for s in there))

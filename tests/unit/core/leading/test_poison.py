@@ -138,8 +138,9 @@ def lose(world: World, *, back: bool = False, said: bool = False) -> World:
 def again(world: World, made: World) -> World:
     """The world that was made takes ``a`` in, too, and comes to that step again."""
     tag = Tag(world.generation.counter + 1, A, "x")
-    carried = {"tried": made.tried, "fruitless": made.fruitless, "furthest": made.furthest}
-    return replace(world, generation=tag, **carried)
+    return replace(
+        world, generation=tag, tried=made.tried, fruitless=made.fruitless, furthest=made.furthest
+    )
 
 
 def test_what_was_tried_outlives_the_leader_whose_machine_the_step_takes_down() -> None:

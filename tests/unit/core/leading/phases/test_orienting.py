@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from elasticd.core.leading.account import FRUITLESS_LIMIT
 from elasticd.core.words.worlds import (
     Formed,
     Freeze,
 )
-from elasticd.types import NodeId, TrainerPhase
+from elasticd.recovery.poison import Try
+from elasticd.types import NodeId, Tag, TrainerPhase
 from tests.unit.core.leading.bench import (
+    GENERATION,
     JOB,
     A,
     B,
@@ -66,7 +69,9 @@ def test_a_fault_of_a_world_that_is_not_known_yet_counts_once_it_is() -> None:
 
 
 def test_a_job_that_was_paused_goes_on_without_a_recovery() -> None:
-    world = world_of(A, B, C)
+    tried = Try(21, Tag(1, A, "x"), "signal 9", 0.0, None, (), ((A, False),))
+    again = replace(tried, generation=GENERATION)
+    world = replace(world_of(A, B, C), tried=(tried, again), fruitless=FRUITLESS_LIMIT + 1)
     bench = Bench(rested=str(world.generation), step=20)
     phases: dict[NodeId, TrainerPhase] = {A: "ready", B: "starting", C: "starting"}
     for node, phase in phases.items():
@@ -74,3 +79,21 @@ def test_a_job_that_was_paused_goes_on_without_a_recovery() -> None:
     assert (bench.phase, bench.why) == ("waiting", "trainers are starting on b, c")
     assert bench.driver.committed == 20
     assert bench.office.account.resumes
+    bench.say("ready", world)
+    ladder = bench.office.trust.ladder
+    assert not ladder.tries and not bench.office.account.fruitless, "it may have been mended"
+
+
+def test_copies_of_a_world_on_nodes_of_an_older_release_are_of_the_same_world() -> None:
+    """What such a release doesn't know is lost there."""
+    tried = (Try(31, Tag(1, A, "x"), "signal 9", 0.0, None, (), ((A, False),)),)
+    full = replace(world_of(A, B, C, step=20), tried=tried, fruitless=3, furthest=40)
+    old = replace(full, tried=(), fruitless=0, furthest=0)
+    for worlds in ({A: full, B: old, C: old}, {A: old, B: old, C: full}):
+        bench = Bench()
+        for node, world in worlds.items():
+            told = replace(status_of("active", world, committed=25), ready=node != B)
+            bench.driver.hear(node, replace(told, committed=30 if node == B else 25))
+        account, ladder = bench.office.account, bench.office.trust.ladder
+        assert bench.driver.committed == 30
+        assert (account.fruitless, account.furthest, [*ladder.tries]) == (3, 40, [31])
