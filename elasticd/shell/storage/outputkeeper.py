@@ -241,8 +241,7 @@ class OutputKeeper:
                 self._outputs.tell_begins_without(job, main, text)
         finally:
             # Also of one that is cancelled meanwhile: a script waits for as long as it is held.
-            closing = asyncio.get_running_loop().run_in_executor(None, sign.close)
-            await asyncio.shield(closing)
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, sign.close))
 
     async def _place_idle(self, job: JobId, main: NodeId) -> None:
         own = await self._outputs.own_set(job, copy=False)

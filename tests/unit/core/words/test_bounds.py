@@ -52,7 +52,7 @@ BOUNDS: dict[str, int | str] = {
             "GiveWorld.shares", "GiveWorld.shares_now", "GiveWorld.calls", "GiveWorld.addresses",
             "WritePlan.writers", "LoadState.digests", "Newcomers.ranks", "HaveEvents.vector",
             "TrainerWrote.shards", "Manifest.holders", "MemberStatus.paths", "PutOut.serials",
-            "NodeInfo.others",
+            "NodeInfo.others", "Try.died", "Try.samples",
         ),
         MEMBERS,
     ),
@@ -80,6 +80,7 @@ BOUNDS: dict[str, int | str] = {
     ),
     # of a shard; together they are those of the state
     **dict.fromkeys(("ShardsWritten.tensors", "WrittenShard.tensors"), ARRAYS // MEMBERS),
+    "World.tried": 2 * FEW,  # at the step that is computed, and at one more
     "MemberStatus.stored": "tellable() takes 1 MiB of them",
     "Stored.held": MEMBERS,
     # one that is alone may be longer than a part: a record, an event
