@@ -187,8 +187,12 @@ def test_an_install_that_is_interrupted_leaves_the_old_service(
         os.kill(os.getpid(), number)
 
     new = replace(old, plist=replace(old.plist, path="/bin"))
-    with pytest.raises(KeyboardInterrupt):
-        install_and_wait(new, hung_up)
+    before = signal.signal(number, signal.default_int_handler)  # nohup has SIGHUP ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            install_and_wait(new, hung_up)
+    finally:
+        signal.signal(number, before)
     assert "of before is back" in capsys.readouterr().err
     assert old.installed() == old.plist.data() and old.status().running
 
