@@ -69,15 +69,14 @@ class AtOnce:
 
 
 class InOrder:
-    """In one thread, which lasts as long as the process. To be made in the running loop.
-
-    After the first failure nothing is done any more: what comes later might hide what is missing.
-    """
+    """In one thread, which lasts as long as the process. To be made in the running loop."""
 
     def __init__(self, name: str, failed: Callable[[OSError], object] | None = None) -> None:
-        """``failed`` is told in the loop, once. None: whoever gives work tells its failures."""
+        """``failed`` is told of the first failure, in the loop, and nothing is done any more: what
+        comes later might hide what is missing. None: each work stands for itself, and tells its
+        failures; the loop hears of one that doesn't."""
         self._loop = asyncio.get_running_loop()
-        self._failed = failed or _raise
+        self._failed = failed
         self._waiting: queue.Queue[Work | Future[None]] = queue.Queue(MAX_WAITING)
         self._name = name
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -132,10 +131,10 @@ class InOrder:
                 try:
                     work()
                 except OSError as error:
-                    broken = True
-                    self.tell(self._failed, error)
+                    broken = self._failed is not None
+                    self.tell(self._failed or _raise, error)
                 except Exception as error:  # a defect: the loop is to hear of it
-                    broken = True
+                    broken = self._failed is not None
                     self.tell(_raise, error)
 
     def tell(self, call: Callable[[T], object], found: T) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from threading import get_ident
@@ -139,6 +140,22 @@ def test_a_defect_in_the_thread_is_no_secret(tmp_path: Path) -> None:
         order = InOrder("events", _fails)
         order.do(lambda: dict[str, int]()["x"])
         assert isinstance(await seen.get(), KeyError)
+
+    asyncio.run(main())
+
+
+def test_where_each_work_stands_for_itself_the_next_is_done_after_a_failure() -> None:
+    """Else no child would be started any more, and whoever asks for an outcome would wait for
+    ever."""
+
+    async def main() -> None:
+        loop, seen = asyncio.get_running_loop(), asyncio.Queue[Any]()
+        loop.set_exception_handler(lambda _, context: seen.put_nowait(context["exception"]))
+        order = InOrder("children")
+        for failing in (lambda: dict[str, int]()["x"], lambda: os.stat("/nowhere")):
+            order.do(failing)
+        assert await asyncio.wait_for(order.done(lambda: 7), 10) == 7
+        assert [type(await seen.get()) for _ in "ab"] == [KeyError, FileNotFoundError]
 
     asyncio.run(main())
 
