@@ -38,9 +38,9 @@ class EventFiles:
         """Behind what there is."""
         self.disk.do(partial(self._append, self.path(name), data))
 
-    def replace(self, name: str, data: bytes) -> None:
-        """All of it; it is short."""
-        self.disk.do(partial(write_whole, self.path(name), data))
+    def replace(self, name: str, content: Callable[[], bytes]) -> None:
+        """All of it; ``content`` is asked for it beside the loop."""
+        self.disk.do(lambda: write_whole(self.path(name), content()))
 
     def remove(self, name: str) -> None:
         """All of it, if there is anything."""

@@ -22,11 +22,13 @@ FLOOR = "_floor"
 
 
 class EventFloors:
-    """Runs in the event loop's thread."""
+    """Runs in the event loop's thread, but for what is written."""
 
     def __init__(self, files: EventFiles, progress: SeenNumbers) -> None:
         self._files, self._progress = files, progress
         self._floors: dict[str, int] = {}
+        self._waits = False
+        """They are to be written: many may change before they are."""
 
     def read(self) -> None:
         """Those of origins of which events were seen on the disk.
@@ -71,7 +73,14 @@ class EventFloors:
         }
 
     def _write(self) -> None:
-        self._files.replace(FLOORS_FILE, frame([self._floors]))
+        if not self._waits:
+            self._waits = True
+            self._files.replace(FLOORS_FILE, self._content)
+
+    def _content(self) -> bytes:
+        """In the disk's thread. What changes after the first line is written once more."""
+        self._waits = False
+        return frame([dict(self._floors)])
 
 
 def told(floors: Mapping[str, int], origins: Collection[str]) -> list[dict[str, Any]]:

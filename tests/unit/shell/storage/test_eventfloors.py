@@ -10,8 +10,11 @@ from typing import NoReturn
 import pytest
 
 from elasticd.shell.inorder import InOrder
+from elasticd.shell.storage import eventfiles
 from elasticd.shell.storage import eventlog as module
+from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.eventlog import EventLog
+from elasticd.shell.storage.journal import salvage
 from elasticd.types import JobId
 from tests.unit.shell.hungdisk import HungDisk
 from tests.unit.shell.storage.test_eventlog import JOB, batches, bring, event, numbers
@@ -84,6 +87,39 @@ def test_origins_of_which_no_event_is_left_are_asked_about_no_more(tmp_path: Pat
     assert batches(b, log.vector()) == [], "the other one's floors are about nothing"
     assert (tmp_path / "a" / "_floors.events").stat().st_size < 30
     assert EventLog(tmp_path / "b", "b/1").vector() == log.vector()
+
+
+def test_many_floors_that_another_node_tells_of_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole file for each of some ten thousand would be gigabytes."""
+
+    async def main() -> None:
+        disk, order = HungDisk(), InOrder("events", raise_it)
+        written: list[Path] = []
+
+        def noted(path: Path, data: bytes) -> None:
+            written.append(path)
+            write_whole(path, data)
+
+        monkeypatch.setattr(eventfiles, "write_whole", disk.slow(noted))
+        log = EventLog(tmp_path, "a/1", order)
+
+        def add(number: int) -> None:
+            log.add({"origin": f"b/{number}", "number": 5, "kind": "_floor"})
+
+        async def others() -> None:
+            for number in range(1, 100):
+                add(number)
+
+        add(0)
+        await disk.beside(others())
+        await order.flushed(10)
+        assert len(written) == 2, "the first, and what came while it was written"
+
+    asyncio.run(main())
+    (kept,) = salvage((tmp_path / "_floors.events").read_bytes())
+    assert kept == {f"b/{number}": 5 for number in range(100)}
 
 
 def test_what_is_read_when_its_job_is_forgotten_is_not_kept(tmp_path: Path) -> None:
