@@ -33,8 +33,8 @@ class Disk(Protocol):
 
     def write(self, path: Path, chunks: Iterable[Chunk], head: Head | None = None) -> None:
         """Create or replace the file. No name that it is given later is durable before its content
-        is. ``head``, asked for once
-        all chunks are written, replaces as many bytes at the file's start."""
+        is. ``head``, asked for once all chunks are written, replaces as many bytes at the file's
+        start."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Atomic; replaces a file, or an empty folder."""

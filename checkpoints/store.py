@@ -236,7 +236,8 @@ class LocalStore:
         """Let a rotten shard, as :meth:`verify` found it, be held no more: a checkpoint that nobody
         can restore must not keep anybody from an older one. The bytes stay, for people."""
         if not lay_aside(problem.path, self._disk):  # So many of it lie there already.
-            self._disk.remove_file(problem.path)
+            with refusing(problem.path):
+                self._disk.remove_file(problem.path)
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         """Remove a checkpoint, final or not, at once; a crash may leave bytes for the sweep."""

@@ -145,7 +145,7 @@ def dangling(short: Path = Path("/tmp")) -> list[Path]:
 def _unlink(link: Path, to: Path) -> None:
     """Remove it, if it is our own and leads there."""
     with contextlib.suppress(OSError):
-        if _is_ours(link) and link.readlink() == to:
+        if _leads(link, to):
             link.unlink()
 
 
@@ -153,12 +153,16 @@ def _is_ours(link: Path) -> bool:
     return link.lstat().st_uid == os.getuid()
 
 
+def _leads(link: Path, to: Path) -> bool:
+    """Whether it is a link of our own that leads there."""
+    return _is_ours(link) and link.readlink() == to
+
+
 def _link(link: Path, to: Path) -> Path | None:
     """A link of our own that leads there; None: it can't be made, or another user has one."""
     try:
         with contextlib.suppress(FileExistsError):
             link.symlink_to(to)
-        ours = _is_ours(link) and link.readlink() == to
+        return link if _leads(link, to) else None
     except OSError:
         return None
-    return link if ours else None
