@@ -64,6 +64,8 @@ class Checkers:
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
         self.tellings, self.newcomers, self.places = Tellings(), Newcomers(), Places()
         self.doubted = 0
+        self.differed: set[Tag | None] = set()
+        """Worlds whose members' states differed, and nobody knew whose are right."""
         """So often has a leader told that states differ."""
 
     def broken(self, text: str) -> NoReturn:
@@ -246,6 +248,8 @@ class Checkers:
         name = next((n for n in self.cluster.hosts if text.startswith(f"{n}: ")), None)
         named = self.cluster.hosts[name or emit.fields["culprit"]]
         policy, world = self.cluster.specs[emit.job].recovery.on_divergence, driver.world
+        if not alone:
+            self.differed.add(self._entered(named, emit.job))
         if world is not None and (policy == "restore" or not alone):
             there = [self._trainer_of(self.cluster.hosts[n], emit.job) for n in world.members]
             self.taints.found(driver, [t.taint for t in there if t is not None])
@@ -319,7 +323,7 @@ class Checkers:
             if doubts:
                 keeps = sources.get(name) == "keep"
                 # Of states of which nobody knows who is right one may have to do.
-                if keeps and (any(doubts) or list(sources.values()).count("keep") > 1):
+                if keeps and (any(doubts) or self._differ(world, sources)):
                     self.broken(
                         f"{name} keeps a state in {world.generation} that is not the others'"
                     )
@@ -335,6 +339,13 @@ class Checkers:
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"
                 )
+
+    def _differ(self, world: World, sources: Mapping[NodeId, str]) -> bool:
+        """Whether those who keep what they hold may hold something else each: all but members of
+        one world that has gone on apart."""
+        keep = [self.cluster.hosts[n] for n, source in sources.items() if source == "keep"]
+        entered = {self._entered(host, world.job) for host in keep}
+        return len(keep) > 1 and (len(entered) > 1 or bool(self.differed & entered))
 
     def emitted(self, host: Host, emit: e.Emit) -> None:
         self.events.append((self.cluster.now, host.name, emit))

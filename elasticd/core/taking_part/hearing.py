@@ -109,9 +109,12 @@ def _says(us: Listener, trainer: Trainer, word: FromChild) -> None:
                 us.reports.report()
             else:
                 us.reports.accuse("worker_exit", reason, fatal=reason, kept=kept)
-        case TrainerProbed():
-            trainer.probed(word.result())
-            us.reports.report()
+        case TrainerProbed(generation=generation):
+            # What was computed in a world before is told again to a daemon that was restarted.
+            world = us.reports.world
+            if generation is None or (world is not None and world.generation == generation):
+                trainer.probed(word.result())
+                us.reports.report()
         case TrainerWrote():
             us.reports.wrote(shards_for_leader(job, word))
         case TrainerDigest(generation, step, stamp, digest, parts):

@@ -105,6 +105,7 @@ class Retold:
         """The daemon gave us a world, for which the state is in place or will be brought."""
         self._given = self._newest = generation
         self._here, self._prepared = _InWorld(), None
+        self._probe = None  # who was told no verdict computes it anew
         self._skipped.clear()  # nobody waits for shards of an older world
         if holds_state:
             self._entered = generation

@@ -11,7 +11,7 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.messages import DAEMONS
 from elasticd.core.words.records import Path
 from elasticd.core.words.shards import PullShards, ShardsFailed, ShardsWritten
-from elasticd.core.words.trainers import TrainerAtRun
+from elasticd.core.words.trainers import TrainerAtRun, TrainerProbed
 from elasticd.core.words.worlds import Discharge, Fault, Holding, MemberStatus, Report
 from elasticd.ipc.frames import encode
 from elasticd.recovery.fitness import Unfit
@@ -203,6 +203,18 @@ def test_a_trainer_in_a_world_is_not_begun_anew_for_that() -> None:
     post.enter(WORLD)
     post.attend(unfit=(Unfit(ME, 2, "KeyError"),))
     assert post.killed() == []
+
+
+def test_what_a_trainer_computed_in_a_world_before_is_not_of_this_one() -> None:
+    """It is told again to a daemon that was restarted; it is to be computed here, too."""
+    post = Post()
+    child = post.enter(WORLD)
+    told = TrainerProbed(True, "g", "u", "l", "s", generation=EMPTY.generation)
+    post.says(child, told)
+    assert post.told(MemberStatus) == []
+    post.says(child, replace(told, generation=WORLD.generation))
+    trainer = post.status().trainer
+    assert trainer is not None and trainer.probe == told.result()
 
 
 # --- the leader's orders --------------------------------------------------------------------------

@@ -63,6 +63,16 @@ def test_a_restarted_daemon_hears_what_the_old_one_may_have_missed() -> None:
     ]  # fmt: skip
 
 
+def test_a_grain_of_a_world_before_is_not_told_again_in_another() -> None:
+    """Nobody compares it: it is computed anew there."""
+    protocol = Protocol()
+    enter(protocol, world(1))
+    protocol.probe(w.TrainerProbed(True, "g", "u", "l", START.stamp))
+    protocol.hear(w.FreezeTrainer(1))
+    enter(protocol, world(2, state="keep"))
+    assert not [word for word in protocol.introduce(FIGURES) if isinstance(word, w.TrainerProbed)]
+
+
 def test_what_the_script_asks_for_is_told_again_until_there_is_another_world() -> None:
     protocol = Protocol()
     enter(protocol, world(1))
