@@ -97,13 +97,13 @@ def doctor(
     """Say what is wrong with this node: its home, and this machine.
 
     Of the home it looks at journal, settings, disk, stored files, and what was left behind; of the
-    machine at clock, memory, MLX, and on a Mac GPU, power, sleep, heat and firewall. It checks all
-    that the daemon checks when it starts: settings, certificate, address. If that doesn't run since
-    the disk refused, it says so, with when and where. So it does of one that runs and doesn't
-    answer, of one that ended without being stopped, and whether it listens on all networks of this
-    machine. A daemon that runs is asked whether macOS lets it reach its neighbours. It needs no
-    daemon and changes nothing. Of a local cluster's home all nodes are looked at. Each finding says
-    where, the cause and the cure.
+    machine at clock, memory, MLX, and on a Mac GPU, power, sleep, Low Power Mode, heat and
+    firewall. It checks all that the daemon checks when it starts: settings, certificate, address.
+    If that doesn't run since the disk refused, it says so, with when and where. So it does of one
+    that runs and doesn't answer, of one that ended without being stopped, and whether it listens on
+    all networks of this machine. A daemon that runs is asked whether macOS lets it reach its
+    neighbours. It needs no daemon and changes nothing. Of a local cluster's home all nodes are
+    looked at. Each finding says where, the cause and the cure.
 
     --mac is for the first day with a Mac: probes of its system, processes, disk and GPU, each in a
     process of its own with a deadline, and the demo at the end. One installs a service for a while,

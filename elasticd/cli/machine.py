@@ -41,7 +41,7 @@ from elasticd.supervision.roster import ChildRoster
 from elasticd.systemtools import Ask
 from elasticd.types import NodeId
 
-ALONE = ("mlx", "memory", "disk", "power", "sleep", "heat", "firewall")
+ALONE = ("mlx", "memory", "disk", "power", "sleep", "energy", "heat", "firewall")
 """The checks of a preflight that need no other node."""
 HERE = "this machine"
 PROBED = {"mlx": "system", "gpu": "system", "sleep": "sleep", "firewall": "firewall"}

@@ -90,12 +90,12 @@ def preflight(
     """Look at all nodes before a job runs: what differs, what runs short, what would stop them.
 
     One daemon is asked, and asks the others: versions of elasticd, Python, MLX and the system,
-    chip, memory, disk, clock, power source, sleep settings, heat and firewall. It has each node
-    compute for two seconds, unless that was measured within a day, as 'elasticctl calibrate' does
-    alone; and it has the links between them measured, as 'elasticctl check-network' does alone.
-    Each check passes, warns or fails, with the value and the cure. A node that is away, or has an
-    earlier version, is said to be. Where a job has processes nothing is measured, unless you say
-    --busy.
+    chip, memory, disk, clock, power source, sleep settings, Low Power Mode, heat and firewall. It
+    has each node compute for two seconds, unless that was measured within a day, as 'elasticctl
+    calibrate' does alone; and it has the links between them measured, as 'elasticctl check-network'
+    does alone. Each check passes, warns or fails, with the value and the cure. A node that is away,
+    or has an earlier version, is said to be. Where a job has processes nothing is measured, unless
+    you say --busy.
 
     With JOB.toml it looks also at what that job needs on every node: its interpreter and the
     packages that its script imports, variables of pass_env, memory for the model, room for files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -15,6 +15,7 @@ from elasticd.preflight.power import (
     awake_value,
     firewall_is_off,
     let_in,
+    low_power,
     not_awake,
 )
 from elasticd.preflight.seen import NodeFacts, NodeSeen, NodeUnseen
@@ -29,7 +30,9 @@ SET_CLOCK = (
     "Let that machine set its clock by the network: System Settings > General > Date & Time,"
     " or 'timedatectl set-ntp true' on Linux"
 )
-ANSWERS, HEAT = "answers", "heat"
+ANSWERS, ENERGY, HEAT = "answers", "energy", "heat"
+SLOWING = (ENERGY, HEAT)
+"""What may be why a node computes slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,10 @@ def answers(seen: Sequence[NodeSeen], unseen: Sequence[NodeUnseen]) -> Iterator[
         yield CheckResult.of(ANSWERS, each.node, _answers(each))
 
 
-def judged(seen: Sequence[NodeSeen], only: str = "") -> Iterator[CheckResult]:
-    """All checks of all nodes, check by check; or ``only`` that one."""
+def judged(seen: Sequence[NodeSeen], only: Collection[str] = ()) -> Iterator[CheckResult]:
+    """All checks of all nodes, check by check; or ``only`` those."""
     for check in NODE_CHECKS:
-        for each in seen if only in ("", check.name) else ():
+        for each in seen if not only or check.name in only else ():
             yield CheckResult.of(check.name, each.node, check.judge(each, seen))
 
 
@@ -227,6 +230,18 @@ def _sleep(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     return passed(awake_value(facts.power) or "pmset tells neither sleep nor autorestart")
 
 
+def _energy(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
+    if not _is_mac(each.facts):
+        return passed("not asked: no Mac")
+    if name := low_power(each.facts.power):
+        cure = (
+            f"On it: sudo pmset -a {name} 0. Or set it in System Settings > Battery, or > Energy of"
+            " a Mac without one"
+        )
+        return warned(f"Low Power Mode is on ({name} 1): its GPU may be half as fast", cure)
+    return passed("Low Power Mode is off")
+
+
 def _heat(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     facts = each.facts
     if not _is_mac(facts):
@@ -283,6 +298,7 @@ NODE_CHECKS = (
     NodeCheck("clock", _clock),
     NodeCheck("power", _power),
     NodeCheck("sleep", _sleep),
+    NodeCheck(ENERGY, _energy),
     NodeCheck(HEAT, _heat),
     NodeCheck("firewall", _firewall),
     NodeCheck("subnet", _subnet),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 AWAKE = (("sleep", "0"), ("autorestart", "1"))
 """As pmset should tell them."""
+LOW_POWER = ("lowpowermode", "powermode")
+"""Each says by 1 that Low Power Mode is on: a Mac that knows High Power, too, has the second."""
 FIREWALL = "/usr/libexec/ApplicationFirewall/socketfilterfw"
 
 
@@ -35,6 +37,11 @@ def not_awake(found: Mapping[str, str]) -> list[str]:
 def awake_value(found: Mapping[str, str]) -> str:
     """What it has of those settings, for people."""
     return ", ".join(f"{name} {found[name]}" for name, _ in AWAKE if name in found)
+
+
+def low_power(found: Mapping[str, str]) -> str:
+    """The setting that has a Mac compute slowly now; empty: none does."""
+    return next((name for name in LOW_POWER if found.get(name) == "1"), "")
 
 
 def firewall_is_off(said: str) -> bool:

@@ -32,7 +32,7 @@ from elasticd.preflight.firststeps import StepSeen, judged_steps
 from elasticd.preflight.jobs import judged_job, judged_world, least_bytes
 from elasticd.preflight.links import LinkSeen, Pair, judged_links, rounds
 from elasticd.preflight.needs import JobNeeds, JobSeen, NeedsMet, ScriptOffer
-from elasticd.preflight.nodes import HEAT, CheckResult, answers, judged
+from elasticd.preflight.nodes import SLOWING, CheckResult, answers, judged
 from elasticd.preflight.seen import (
     LINKS_NAME,
     REPORT_NAME,
@@ -168,7 +168,7 @@ class PreflightDesk:
         if request.only is None:
             found += judged(seen)
         if request.only == "speed":
-            found += judged(seen, HEAT)
+            found += judged(seen, SLOWING)
         if request.only != "links":
             found += judged_speeds(await self._speeds(seen, request, tell), self.now())
         if request.job is not None:

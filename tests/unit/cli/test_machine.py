@@ -242,6 +242,12 @@ CASES: list[tuple[str, Callable[[Path], list[Told]], str, str]] = [
         "--unblockapp",
     ),
     (
+        "energy",
+        lambda home: of_checks(mac({PMSET: f"{MAC[PMSET]}\n lowpowermode 1"}).checked(home)),
+        "energy: Low Power Mode is on",
+        "sudo pmset -a lowpowermode 0",
+    ),
+    (
         "heat",
         lambda home: of_checks(mac({THERMAL: "level 2"}).checked(home)),
         "heat: heavy",
@@ -272,7 +278,7 @@ def test_what_is_wrong_is_said_with_the_cure(
     assert found.wrong == (name not in NOTED and case not in (before_its_journal, dangling_link))
 
 
-NOTED = ("sleep", "firewall", "heat", "versions")
+NOTED = ("sleep", "energy", "firewall", "heat", "versions")
 
 
 @pytest.mark.parametrize("system", ["darwin", "linux"])

@@ -78,6 +78,8 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("power", {"plugged": False, "battery": 9.0}, "fail", "9 %", "Plug it in"),
     ("sleep", {"power": {"sleep": "1"}}, "warn", "sleep 1", "sudo pmset -a sleep 0"),
     ("sleep", {"power": {}}, "warn", "nothing", "pmset -g"),
+    ("energy", {"power": {"lowpowermode": "1"}}, "warn", "Low Power", "-a lowpowermode 0"),
+    ("energy", {"power": {"powermode": "1"}}, "warn", "Low Power", "sudo pmset -a powermode 0"),
     ("heat", {"thermal": "heavy"}, "warn", "heavy: it is hot", "Give it air"),
     ("heat", {"thermal": ""}, "warn", "macOS doesn't say", "notifyutil -g com.apple"),
     ("firewall", {"walled": (WALLED,)}, "fail", "10.0.0.2:7070", "Run it as a service"),

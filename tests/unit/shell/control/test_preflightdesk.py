@@ -290,7 +290,7 @@ def test_speeds_alone_are_kept_beside_the_rest(tmp_path: Path) -> None:
     desk = Desk(tmp_path, {OTHER: facts(tmp_path), OLD: facts(tmp_path, mlx="0.1.0")})
     desk.speeds.slow = [OTHER]
     report = desk.run(only="speed", seconds=30.0, busy=True)
-    assert {each["check"] for each in report["checks"]} == {"answers", "heat", "speed"}
+    assert {each["check"] for each in report["checks"]} == {"answers", "energy", "heat", "speed"}
     assert report["wrong"] == 0 and desk.links.measured_ == []
     assert {wanted for _, wanted in desk.speeds.asked} == {WantSpeed(30.0, busy=True)}
     verdicts = {e["where"]: e["verdict"] for e in report["checks"] if e["check"] == "speed"}
