@@ -52,12 +52,13 @@ class Elasticd < Formula
       Until you allow Python in System Settings > Privacy & Security > Local Network,
       macOS may keep it from other Macs. Don't say sudo: jobs would run as root.
 
-      A Mac runs one of both.
+      A Mac runs one of both. After each 'brew upgrade' restart it:
+        sudo elasticctl service restart        # or: brew services restart elasticd
     EOS
   end
 
   service do
-    run [opt_bin/"elasticd", "run", "--home", var/"elasticd"]
+    run [opt_libexec/"bin/python", "-P", "-m", "elasticd.shell.daemon", "run", "--home", var/"elasticd"]
     keep_alive successful_exit: false
     working_dir var/"elasticd"
     log_path var/"elasticd/daemon.log"

@@ -35,7 +35,7 @@ def block(opening: str, formula: str = FORMULA) -> list[str]:
 def value(text: str) -> Any:
     """What the words of a service block stand for: strings, paths, symbols and lists of them."""
     text = text.strip()
-    paths = {"var": PREFIX / "var", "opt_bin": PREFIX / "opt/elasticd/bin"}
+    paths = {"var": PREFIX / "var", "opt_libexec": PREFIX / "opt/elasticd/libexec"}
     if text.startswith("["):
         return [value(each) for each in text[1:-1].split(",")]
     if text in ("true", "false"):
@@ -85,10 +85,9 @@ def differences(made: dict[str, Any]) -> list[str]:
     wanted = ours()
     environment = wanted["EnvironmentVariables"]
     del environment["HOME"]  # launchd gives it to an agent
-    # The one program is named by its script, the other by its module: see the test of both.
-    program, arguments = wanted["ProgramArguments"][:4], wanted["ProgramArguments"][4:]
-    assert program == [sys.executable, "-P", "-m", "elasticd.shell.daemon"]
-    wanted["ProgramArguments"] = [str(PREFIX / "opt/elasticd/bin/elasticd"), *arguments]
+    # What pip makes of bin/elasticd names one in the Cellar, which goes with its version.
+    assert wanted["ProgramArguments"][0] == sys.executable
+    wanted["ProgramArguments"][0] = str(PREFIX / "opt/elasticd/libexec/bin/python")
     keys = (wanted.keys() | made.keys()) - ONLY_OURS - {"Label"}
     return sorted(key for key in keys if wanted.get(key) != made.get(key))
 
@@ -101,6 +100,7 @@ def test_the_service_block_is_our_property_list() -> None:
     ("line", "instead", "key"),
     [
         ('"run", "--home"', '"run", "--dir"', "ProgramArguments"),
+        ('opt_libexec/"bin/python"', 'opt_libexec/"bin/elasticd"', "ProgramArguments"),
         ("successful_exit: false", "successful_exit: true", "KeepAlive"),
         ('error_log_path var/"elasticd/daemon.log"', 'error_log_path var/"log/e.log"', "Standard"),
         ("process_type :interactive", "process_type :background", "ProcessType"),
@@ -118,13 +118,6 @@ def test_what_the_block_cannot_say() -> None:
     assert THROTTLE_SECONDS == 10, "launchd's own default, so that the block needs no word for it"
     page = (ROOT / "docs/macs.md").read_text()
     assert all(key in page for key in ONLY_OURS - {"ThrottleInterval"})
-
-
-def test_script_and_module_are_one_program() -> None:
-    module, _, function = PROJECT["scripts"]["elasticd"].partition(":")
-    assert (module, function) == (ours()["ProgramArguments"][3], "main")
-    source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
-    assert 'if __name__ == "__main__":\n    sys.exit(main())' in source
 
 
 def test_the_formula_is_of_this_version() -> None:
