@@ -102,7 +102,8 @@ def preflight(
     and checkpoints, the same data at each path that it names, and enough nodes for world.min. And
     each node runs the script as far as its first gradient, twice, for a minute each at most: do
     the gradients repeat there, and are they the same everywhere? Nothing is updated or submitted.
-    --no-script leaves that out.
+    --no-script leaves that out, so there is no check 'gradients' then, as there is none of a plain
+    job.
 
     What was found is kept in the home of the node that was asked, until the next time; --last
     shows it. In the table a row is for all nodes with the same value. Ctrl-C ends it everywhere.
@@ -119,13 +120,14 @@ def preflight(
       elasticctl preflight --last
     """
     options = common(context, home, json)
-    if (last and job is not None) or ((assignments or no_script) and job is None):
+    about = (("JOB.toml", job), ("--set", assignments), ("--no-script", no_script))
+    if last and (given := [name for name, value in about if value]):
         raise UsageError(
-            "--last shows what was found, with its job: leave JOB.toml out"
-            if last
-            else f"{'--set changes' if assignments else '--no-script is for'} a job's file: name"
-            " that, too"
+            f"--last shows what was found, with its job: leave {' and '.join(given)} out"
         )
+    if (assignments or no_script) and job is None:
+        what = "--set changes" if assignments else "--no-script is for"
+        raise UsageError(f"{what} a job's file: name that, too")
     needs, script, data = None, None, b""
     if job is not None:
         spec, packed = submit.prepare(job, assignments or [])

@@ -102,8 +102,8 @@ class Lately:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """``resident``: of this process. The others are MLX's: what arrays have, what is kept for
-    reuse, and the most that arrays ever had here."""
+    """``resident``: of this process, without what a Mac's GPU has. The others are MLX's: what
+    arrays have, what is kept for reuse, and the most that arrays ever had here."""
 
     resident: int = 0
     active: int = 0

@@ -110,7 +110,10 @@ def test_a_wrong_file_is_one_line_and_nobody_is_asked(
     for words, said in (
         (["job.toml", "--set", "world.mni=2"], "world.mni"),
         (["none.toml"], "none.toml"),
-        (["job.toml", "--last"], "--last shows what was found"),
+        (["job.toml", "--last"], "leave JOB.toml out"),
+        (["--no-script", "--last"], "--last shows what was found, with its job: leave --no-script"),
+        (["--set", "a=b", "--no-script", "--last"], "leave --set and --no-script out"),
+        (["--no-script"], "--no-script is for a job's file: name that, too"),
         (["--set", "world.min=2"], "name that, too"),
     ):
         code, out, err = ctl("preflight", *words, "--home", home)
