@@ -1,8 +1,8 @@
 """Folders that macOS keeps from services: what lies there a daemon can't read.
 
 A process outside of a terminal or an app gets EPERM in Documents, Desktop and Downloads of a
-person's home, and on removable disks, as nobody is there to be asked. launchd would start the
-daemon again for ever.
+person's home, in what iCloud and other clouds keep there, and on removable disks, as nobody is
+there to be asked. launchd would start the daemon again for ever.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from pathlib import Path
 
 from elasticd.errors import UsageError
 
-PROTECTED = ("Documents", "Desktop", "Downloads", "Library/Mobile Documents")
-"""Of a person's home; the last is iCloud Drive."""
+PROTECTED = (
+    "Documents", "Desktop", "Downloads", "Library/Mobile Documents", "Library/CloudStorage",
+)  # fmt: skip
+"""Of a person's home; the last two are iCloud Drive, and that of Dropbox, OneDrive and Google."""
 VOLUMES = Path("/Volumes")
 """Where other disks are. Before a program reads removable ones, or a network's, macOS asks."""
 

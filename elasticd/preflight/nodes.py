@@ -267,7 +267,7 @@ def _firewall(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         return warned("it says nothing", "See its System Settings > Network > Firewall")
     if firewall_is_off(facts.firewall):
         return passed(facts.firewall)
-    return warned(facts.firewall, let_in(facts.program))
+    return warned(facts.firewall, let_in(facts.program, facts.firewall))
 
 
 def _subnet(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 AWAKE = (("sleep", "0"), ("autorestart", "1"))
@@ -49,9 +50,11 @@ def firewall_is_off(said: str) -> bool:
     return "disabled" in said.lower() or "state = 0" in said.lower()
 
 
-def let_in(program: str) -> str:
-    """How a program is let through macOS's firewall, as a cure."""
-    return (
-        "If peers can't connect to this Mac, let Python in:"
-        f" sudo {FIREWALL} --add {program} --unblockapp {program}"
-    )
+def let_in(program: str, said: str) -> str:
+    """How a program is let through macOS's firewall, which said that of itself, as a cure. State 2:
+    it lets nothing in but what macOS needs, whatever was allowed."""
+    named = shlex.quote(program)
+    cure = f"let Python in: sudo {FIREWALL} --add {named} && sudo {FIREWALL} --unblockapp {named}"
+    if "state = 2" in said.lower():
+        return f"It blocks all incoming connections: sudo {FIREWALL} --setblockall off. Then {cure}"
+    return f"If peers can't connect to this Mac, {cure}"

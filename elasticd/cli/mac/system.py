@@ -182,7 +182,7 @@ def firewall(folder: Path, ask: Tool = tool, here: str = sys.platform) -> ProbeF
         return warned(said, "See System Settings > Network > Firewall whether it is on")
     if firewall_is_off(said):
         return passed(said)
-    return warned(said, let_in(own_program()))
+    return warned(said, let_in(own_program(), said))
 
 
 def own_plist() -> DaemonPlist:

@@ -164,6 +164,7 @@ def test_what_was_installed_before_is_put_back(
         "Desktop",
         "Downloads/deeper",
         "Library/Mobile Documents/x",
+        "Library/CloudStorage/Dropbox/elasticd",
         "documents",
         "DESKTOP/deeper",
     ],

@@ -84,6 +84,9 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("heat", {"thermal": ""}, "warn", "macOS doesn't say", "notifyutil -g com.apple"),
     ("firewall", {"walled": (WALLED,)}, "fail", "10.0.0.2:7070", "Run it as a service"),
     ("firewall", {"firewall": "it is enabled. (State = 1)"}, "warn", "enabled", "/opt/python"),
+    ("firewall", {"firewall": "enabled. (State = 2)"}, "warn", "2", "--setblockall off. Then let"),
+    ("firewall", {"firewall": "(State = 1)", "program": "/a b/P.app"}, "warn", "1",
+     "--add '/a b/P.app' && sudo /usr/libexec/ApplicationFirewall/socketfilterfw --unblockapp '/a"),
     ("firewall", {"firewall": ""}, "warn", "nothing", "System Settings"),
     ("subnet", {"addresses": ("10.1.0.3/24",)}, "warn", "most are in 10.0.0.0/24", "in 10.0"),
 ]  # fmt: skip

@@ -92,6 +92,7 @@ def test_a_mac_that_sleeps_is_told_how_not_to(tmp_path: Path) -> None:
     [
         (Result(0, "Firewall is disabled. (State = 0)"), "pass"),
         (Result(0, "Firewall is enabled. (State = 1)"), "warn"),
+        (Result(0, "Firewall is enabled. (State = 2)"), "warn"),
         (Result(1, "not permitted"), "warn"),
     ],
 )
@@ -100,6 +101,7 @@ def test_a_firewall_is_told_with_the_way_through(
 ) -> None:
     found = system.firewall(tmp_path, FakeTools({"socketfilterfw": answer}), "darwin")
     assert found.verdict == verdict and bool(found.cure) == (verdict != "pass")
+    assert ("--setblockall off" in found.cure) == ("State = 2" in found.value)
     assert system.firewall(tmp_path, FakeTools(), "linux").verdict == "pass"
 
 
