@@ -40,7 +40,9 @@ def birth(
         ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
         return f"{_boot()}:{ticks}"
     # As the kernel noted it then. create_time() is shifted when the clock is set (psutil 7.1).
-    noted: float = getattr(process(pid), "_ident")[1]  # noqa: B009 (not in its types)
+    noted: float | None = getattr(process(pid), "_ident")[1]  # noqa: B009 (not in its types)
+    if noted is None:  # psutil looks at one that has just ended, and is not told
+        raise psutil.ZombieProcess(pid)
     return f"{noted:.6f}"
 
 

@@ -38,14 +38,16 @@ class DarwinProcess:
     shown of it moves with the wall clock."""
 
     pid: int
-    noted: float
+    noted: float | None
     clock_set_by: float = 0.0
 
     @property
-    def _ident(self) -> tuple[int, float]:
+    def _ident(self) -> tuple[int, float | None]:
         return self.pid, self.noted
 
     def create_time(self) -> float:
+        if self.noted is None:
+            raise psutil.ZombieProcess(self.pid)
         return self.noted + self.clock_set_by
 
 
@@ -66,6 +68,8 @@ def test_on_a_mac_it_stays_when_the_clock_is_set() -> None:
     born = birth(70, "darwin", on_a_mac(process))
     process.clock_set_by = 3600.0
     assert birth(70, "darwin", on_a_mac(process)) == born
+    with pytest.raises(psutil.Error):  # as psutil keeps one that is a zombie already
+        birth(70, "darwin", on_a_mac(DarwinProcess(70, None)))
     again = DarwinProcess(70, 1_800_000_000.250001)
     assert birth(70, "darwin", on_a_mac(again)) != born, "its pid was given out again"
     with pytest.raises(psutil.NoSuchProcess):
