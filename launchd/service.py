@@ -14,7 +14,8 @@ of a file that it doesn't like; 36 and 37, the operation is still in progress, u
 that is loaded; 112 and 125, there is no such domain: that person is not logged in at the screen.
 
 A service that is being taken away is still listed, as SIGTERMed. On macOS 26 ``bootstrap`` may
-leave a service that is to run at load for minutes without starting it, until ``kickstart`` does.
+leave a service that is to run at load for minutes without starting it, until ``kickstart`` does;
+and ``kickstart`` may say 5 for a while there of a service that is loaded.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ TRY_SECONDS = 0.5
 """``bootout`` returns before the service has ended: at most 30 s of asking again, beside the time
 that the service has to end."""
 REFUSED_TRIES = 30
-"""So often 5 is taken for what is left of a ``bootout``; then it is the file's."""
+"""So often 5 is taken for what is left of a ``bootout``, or for a moment's; then it is meant."""
 LINT_SECONDS = 10.0
 HOMEBREW = "homebrew.mxcl.elasticd.plist"
 """What ``brew services start elasticd`` writes (Homebrew's service.rb, default_plist_name)."""
@@ -211,11 +212,6 @@ class LaunchdService:
         every = (self.path, *(rival for rival, _ in self.rivals))
         return next((path for path in every if path.exists()), None)
 
-    def _brewed(self) -> str:
-        """What to say of a service that Homebrew has installed; nothing: it has none."""
-        found = [rival for rival, _ in self.rivals if rival.name == HOMEBREW and rival.exists()]
-        return f"{found[0]} is Homebrew's" if found else ""
-
     def installed_home(self) -> Path | None:
         """Of which home the service is that is installed; None: of none, or nobody can say."""
         data = self.installed()
@@ -308,7 +304,7 @@ class LaunchdService:
         if dry_run:
             return _would_run(self._start_calls())
         if not self.path.exists():
-            if brewed := self._brewed():
+            if brewed := _brewed(self.rivals):
                 raise OperationError(f"{brewed}: 'brew services start elasticd' starts it")
             raise OperationError(f"{self.path} is not there: install the service first")
         self._call("enable", self.target)
@@ -317,9 +313,12 @@ class LaunchdService:
 
     def restart(self, dry_run: bool = False) -> str:
         """End it (SIGTERM, after :data:`STOP_SECONDS` SIGKILL) and start it again. ``kickstart -k``
-        alone kills at once."""
+        alone kills at once. One that is not loaded is started."""
         if dry_run:
             return _would_run((("kill", "SIGTERM", self.target), ("kickstart", "-k", self.target)))
+        if not self._state():
+            self.start()
+            return "the service is restarted"
         before = pid = self.status().pid
         if before is not None and not self.launchctl.run("kill", "SIGTERM", self.target).status:
             for _ in range(int(STOP_SECONDS / TRY_SECONDS)):
@@ -327,7 +326,7 @@ class LaunchdService:
                     break
                 self.pause(TRY_SECONDS)
         if pid is None or pid == before:  # else launchd has started it again
-            self._call("kickstart", "-k", self.target)
+            self._kick("-k", before=before)
         return "the service is restarted"
 
     def stop(self, dry_run: bool = False) -> str:
@@ -342,7 +341,7 @@ class LaunchdService:
         installed = self.path.exists()
         if self._is_absent(result):
             text = "installed, not loaded" if installed else "not installed"
-            if not installed and (brewed := self._brewed()):
+            if not installed and (brewed := _brewed(self.rivals)):
                 text += f"; {brewed}: 'brew services info elasticd' tells of it"
             if installed and result.status in NO_SUCH_DOMAIN and self.agent is not None:
                 text += f": {self.agent.user} is not logged in at this Mac's screen"
@@ -385,10 +384,20 @@ class LaunchdService:
         self._require_session(result)
         raise OperationError(f"launchctl bootstrap {self.domain} {self.path}: {_said(result)}")
 
-    def _kick(self) -> None:
-        result = self.launchctl.run("kickstart", self.target)
-        if result.status not in (0, RUNS_ALREADY) and not self.status().running:
-            raise OperationError(f"launchctl kickstart {self.target}: {_said(result)}")
+    def _kick(self, *flags: str, before: int | None = None) -> None:
+        """Have it run, and no longer as the process ``before``."""
+        arguments = ("kickstart", *flags, self.target)
+        for _ in range(REFUSED_TRIES):
+            if (result := self.launchctl.run(*arguments)).status in (0, RUNS_ALREADY):
+                return
+            self._require_session(result)
+            status = self.status()
+            if status.running and status.pid != before:
+                return
+            if result.status != ALREADY_LOADED:
+                break
+            self.pause(TRY_SECONDS)
+        raise OperationError(f"launchctl {' '.join(arguments)}: {_said(result)}")
 
     def _state(self) -> str:
         """What launchd says of it; empty: it is not loaded."""
@@ -443,6 +452,12 @@ def present(daemon: LaunchdService, agent: LaunchdService) -> LaunchdService:
             " or 'elasticctl service uninstall --agent' (of one person)"
         )
     return agent
+
+
+def _brewed(rivals: Sequence[tuple[Path, str]]) -> str:
+    """What to say of a service that Homebrew has installed; nothing: it has none."""
+    found = [rival for rival, _ in rivals if rival.name == HOMEBREW and rival.exists()]
+    return f"{found[0]} is Homebrew's" if found else ""
 
 
 def _places(plist: DaemonPlist) -> tuple[tuple[str, Path], ...]:

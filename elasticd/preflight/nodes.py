@@ -239,7 +239,7 @@ def _energy(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
             " a Mac without one"
         )
         return warned(f"Low Power Mode is on ({name} 1): its GPU may be half as fast", cure)
-    return passed("Low Power Mode is off")
+    return passed("Low Power Mode is off" if each.facts.power else "pmset tells nothing")
 
 
 def _heat(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:

@@ -22,6 +22,7 @@ class FakeLaunchctl:
         afterwards: how many calls ``bootstrap`` answers 5 behind that.
         loaded_says: what it answers of a service that is loaded.
         speculative: it starts nothing; ``kickstart`` does.
+        refuses: how many calls ``kickstart`` answers 5.
         stubborn: how many calls the daemon takes to end; ``kickstart -k`` kills it at once.
         domain: where the service is to be; ``gui/501`` is there while 501 is logged in.
     """
@@ -31,6 +32,7 @@ class FakeLaunchctl:
     afterwards: int = 0
     loaded_says: int = 5
     speculative: bool = False
+    refuses: int = 0
     stubborn: int = 0
     killed: int = 0
     last_pid: int = 4099
@@ -136,6 +138,9 @@ class FakeLaunchctl:
             return self._no_domain()
         if self.loaded is None:
             return self._no_service()
+        if self.refuses:
+            self.refuses -= 1
+            return Result(5, "Could not kickstart service: 5: Input/output error")
         if self.pid and "-k" not in arguments:
             return Result(37, "")
         self.killed += bool(self.pid)

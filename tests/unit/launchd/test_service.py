@@ -120,6 +120,33 @@ def test_a_restart_lets_the_daemon_end_and_kills_one_that_does_not(
     assert launchctl.pid not in (0, before) and launchctl.killed == (calls == 10_000)
 
 
+@pytest.mark.parametrize("calls", [0, 10_000])
+def test_a_restart_that_is_refused_for_a_moment_is_tried_again(
+    service: LaunchdService, launchctl: FakeLaunchctl, calls: int
+) -> None:
+    service.install()
+    before, launchctl.stubborn, launchctl.refuses = launchctl.pid, calls, 3
+    assert service.restart() == "the service is restarted"
+    assert launchctl.pid not in (0, before)
+    before, launchctl.refuses = launchctl.pid, 10_000
+    with pytest.raises(OperationError, match=r"launchctl kickstart -k .*status 5"):
+        service.restart()
+    launchctl.refuses, launchctl.speculative = 3, True
+    service.stop()
+    service.start()
+    assert launchctl.pid not in (0, before)
+
+
+def test_a_restart_starts_one_that_was_stopped(
+    service: LaunchdService, launchctl: FakeLaunchctl
+) -> None:
+    service.install()
+    service.stop()
+    assert not launchctl.pid
+    assert service.restart() == "the service is restarted"
+    assert launchctl.pid and launchctl.loaded == service.path
+
+
 def test_an_installed_service_is_replaced(
     service: LaunchdService, launchctl: FakeLaunchctl
 ) -> None:
@@ -258,7 +285,7 @@ def test_error_5_of_a_refused_file_is_reported(service: LaunchdService) -> None:
 def test_not_installed(service: LaunchdService) -> None:
     with pytest.raises(OperationError, match="install the service first"):
         service.start()
-    with pytest.raises(OperationError, match="113"):
+    with pytest.raises(OperationError, match="install the service first"):
         service.restart()
 
 

@@ -102,6 +102,12 @@ def test_what_is_wrong_with_a_node_is_said_with_the_cure(
     assert of(check, nodes, "mac-0").verdict == "pass"
 
 
+def test_one_tool_that_says_nothing_is_one_warning() -> None:
+    mute = seen(MAC, replace(MAC, power={}), MAC)
+    assert {each.check for each in judged(mute) if each.verdict != "pass"} == {"sleep"}
+    assert of("energy", mute, "mac-1").value == "pmset tells nothing"
+
+
 def test_every_check_has_such_a_case() -> None:
     assert {check for check, *_ in ODD} | {"clock"} == {check.name for check in NODE_CHECKS}
 
