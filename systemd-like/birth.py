@@ -19,6 +19,11 @@ TOLERANCE_SECONDS = 2.0
 boot time to a second. A pid can't be given out twice within this time, since the kernel counts
 through all others first."""
 
+UNSEEN = (psutil.Error, OSError, RuntimeError)
+"""What psutil raises of a process that has gone, or that it can't look at. On macOS it passes on
+what the kernel says of one that is just ending, or has closed a file meanwhile: any OSError, and a
+RuntimeError where that says no reason (psutil, issues 1512 and 2116)."""
+
 
 def birth(
     pid: int,

@@ -9,9 +9,8 @@ import socket
 import sys
 from collections.abc import Iterator
 
-import psutil
-
 from elasticd.errors import OperationError
+from elasticd.ipc.listening import tcp_sockets
 
 _PIDFD_GETFD = 438
 """The system call's number, the same on every architecture that has it (Linux 5.6)."""
@@ -64,9 +63,8 @@ def borrowed(pid: int, local: Address, remote: Address) -> Iterator[socket.socke
 
 
 def _number(pid: int, local: Address, remote: Address) -> int | None:
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.Process(pid).net_connections("tcp4"):
-            ends = connection.laddr, connection.raddr
-            if all(ends) and tuple(ends[0]) == local and tuple(ends[1]) == remote:
-                return int(connection.fd)
+    for connection in tcp_sockets(pid):
+        ends = connection.laddr, connection.raddr
+        if all(ends) and tuple(ends[0]) == local and tuple(ends[1]) == remote:
+            return int(connection.fd)
     return None

@@ -10,9 +10,12 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import psutil
+
+from elasticd.supervision.birth import UNSEEN
 
 # sock_diag(7): a dump of the sockets in one state takes microseconds, where /proc/net/tcp, which
 # psutil reads, walks the kernel's whole table in some milliseconds.
@@ -51,10 +54,18 @@ def has_tcp_sockets(pid: int, platform: str = sys.platform) -> bool:
         own = {str(inode) for inode in _socket_inodes(pid)}
         with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as table:
             return not own.issubset(line.split()[6].decode() for line in table)
+    return bool(tcp_sockets(pid, "tcp"))
+
+
+def tcp_sockets(
+    pid: int, kind: str = "tcp4", process: Callable[[int], psutil.Process] = psutil.Process
+) -> Sequence[Any]:
+    """Those of a process, as psutil tells them; none of one that has gone or may not be looked at.
+    ``process`` looks at one."""
     try:
-        return bool(psutil.Process(pid).net_connections(kind="tcp"))
-    except psutil.Error:
-        return False
+        return process(pid).net_connections(kind=kind)
+    except UNSEEN:
+        return []
 
 
 def listening_ports(pid: int) -> list[int]:
@@ -69,11 +80,7 @@ def _has_socket(pid: int, port: int, states: Mapping[int, str], platform: str) -
         with contextlib.suppress(OSError):  # a kernel without sock_diag
             inodes = {inode for _, inode in _sockets(states, port)}
             return bool(inodes) and not inodes.isdisjoint(_socket_inodes(pid))
-    try:
-        connections = psutil.Process(pid).net_connections(kind="tcp4")
-    except psutil.Error:
-        return False
-    at_port = (c for c in connections if c.laddr and c.laddr.port == port)
+    at_port = (c for c in tcp_sockets(pid) if c.laddr and c.laddr.port == port)
     return any(connection.status in states.values() for connection in at_port)
 
 

@@ -9,18 +9,17 @@ new connection with the other node until the time is over, and new rings are cut
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import structlog
 
 from elasticd.core.words.records import World
 from elasticd.core.words.requests.chaos import CutHow
 from elasticd.errors import OperationError
 from elasticd.ipc.foreign import Address, shut_down
+from elasticd.ipc.listening import tcp_sockets
 from elasticd.settings.config import split_address
 from elasticd.shell.chaos.firewall import Firewall, Flow
 from elasticd.shell.network.peers import Peers
@@ -146,11 +145,10 @@ def _ring_ends(pid: int, world: World, rank: int, other: int) -> list[End]:
     ours = {split_address(world.hosts[rank])} if other == (rank - 1) % size else set()
     theirs = {split_address(world.hosts[other])} if other == (rank + 1) % size else set()
     found = []
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.Process(pid).net_connections("tcp4"):
-            if connection.laddr and connection.raddr:
-                here, there = connection.laddr, connection.raddr
-                end = End(pid, (here.ip, here.port), (there.ip, there.port))
-                if end.ours in ours or end.theirs in theirs:
-                    found.append(end)
+    for connection in tcp_sockets(pid):
+        if connection.laddr and connection.raddr:
+            here, there = connection.laddr, connection.raddr
+            end = End(pid, (here.ip, here.port), (there.ip, there.port))
+            if end.ours in ours or end.theirs in theirs:
+                found.append(end)
     return found

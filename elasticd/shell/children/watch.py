@@ -20,6 +20,7 @@ from elasticd.recovery.signatures import LastMemory
 from elasticd.shell.children import room
 from elasticd.shell.children.server import Child
 from elasticd.shell.tasks import Tasks
+from elasticd.supervision.birth import UNSEEN
 
 LOOK_SECONDS = 0.4
 STOPPED_SECONDS = 1.6
@@ -160,20 +161,24 @@ class ChildWatch:
             self._stopped(child, still)
 
 
-def look_at(pid: int, platform: str = sys.platform) -> Look | None:
-    """None if it has ended."""
+def look_at(
+    pid: int,
+    platform: str = sys.platform,
+    process: Callable[[int], psutil.Process] = psutil.Process,
+) -> Look | None:
+    """None if it has ended. ``process`` looks at one where no file tells."""
     try:
         if platform == "linux":
             return _look_linux(pid)
-        process = psutil.Process(pid)
-        with process.oneshot():
-            status = process.status()
-            memory, switches = process.memory_info(), process.num_ctx_switches()
+        one = process(pid)
+        with one.oneshot():
+            status = one.status()
+            memory, switches = one.memory_info(), one.num_ctx_switches()
         if status == psutil.STATUS_ZOMBIE:
             return None
         ran = switches.voluntary + switches.involuntary
         return Look(status == psutil.STATUS_STOPPED, ran, memory.vms, memory.rss)
-    except (psutil.Error, OSError, ValueError):
+    except (*UNSEEN, ValueError):
         return None
 
 

@@ -6,11 +6,12 @@ import struct
 import subprocess
 import sys
 import time
+from typing import Any, cast
 
 import psutil
 import pytest
 
-from elasticd.ipc.listening import has_let_in, has_tcp_sockets, is_listening
+from elasticd.ipc.listening import has_let_in, has_tcp_sockets, is_listening, tcp_sockets
 
 SYSTEMS = pytest.mark.parametrize("system", ["linux", "darwin"])
 """psutil, by which macOS is asked, knows Linux, too."""
@@ -95,3 +96,20 @@ def test_a_process_that_has_gone_does_not_listen(system: str) -> None:
     process.wait()
     assert not is_listening(process.pid, 80, system) and not has_let_in(process.pid, 80, system)
     assert not has_tcp_sockets(process.pid, system)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psutil.AccessDenied(70),
+        OSError(102, "Operation not supported on socket"),
+        RuntimeError("proc_pidinfo(PROC_PIDLISTFDS) 2/2 syscall failed"),
+    ],
+)
+def test_one_of_which_a_mac_tells_nothing_just_now_has_no_sockets(error: Exception) -> None:
+    class Mute:
+        def net_connections(self, kind: str) -> list[Any]:
+            raise error
+
+    assert tcp_sockets(70, process=lambda pid: cast(psutil.Process, Mute())) == []
+    assert psutil.Process.net_connections, "it has that name since psutil 6"

@@ -120,6 +120,20 @@ def test_one_that_has_ended_and_was_not_reaped_is_none(process: Process, system:
     assert look_at(process.pid, system) is None
 
 
+def test_one_of_which_a_mac_tells_nothing_just_now_is_none() -> None:
+    class Mute:
+        def oneshot(self) -> contextlib.nullcontext[None]:
+            return contextlib.nullcontext()
+
+        def status(self) -> str:
+            return psutil.STATUS_RUNNING
+
+        def memory_info(self) -> Any:
+            raise RuntimeError("proc_pidinfo(PROC_PIDTASKINFO) syscall failed")
+
+    assert look_at(70, "darwin", lambda pid: cast(psutil.Process, Mute())) is None
+
+
 @SYSTEMS
 def test_a_stop_is_told_once(process: Process, system: str) -> None:
     told: list[tuple[int, float]] = []
