@@ -11,7 +11,8 @@ Exit statuses that launchctl gives, as the field knows them: 3 and 113, no such 
 ``bootstrap`` says of a service that is already loaded, of one that has just been taken away, and
 of a file that it doesn't like; 36 and 37, the operation is still in progress, usual right after a
 ``bootout``; 37, what ``kickstart`` says of a service that runs, and sometimes ``bootstrap`` of one
-that is loaded; 112 and 125, there is no such domain: that person is not logged in at the screen.
+that is loaded; 112 and 125, and of ``bootstrap`` sometimes 5, there is no such domain: that person
+is not logged in at the screen.
 
 A service that is being taken away is still listed, as SIGTERMed. On macOS 26 ``bootstrap`` may
 leave a service that is to run at load for minutes without starting it, until ``kickstart`` does;
@@ -423,12 +424,12 @@ class LaunchdService:
 
     def _require_session(self, result: Result) -> None:
         """Raises OperationError: nobody is logged in for whom an agent could run."""
-        if self.agent is not None and result.status in NO_SUCH_DOMAIN:
-            raise OperationError(
-                f"{self.agent.user} is not logged in at this Mac's screen, and an agent runs only"
-                " then: log in there (ssh is not enough), or install a service of the whole Mac:"
-                f" {_whole(self.home)} (launchctl: {_said(result)})"
-            )
+        if self.agent is None or result.status not in (*NO_SUCH_DOMAIN, ALREADY_LOADED):
+            return
+        # Over ssh bootstrap may say 5 of a domain that isn't there.
+        unsure = result.status == ALREADY_LOADED
+        if not unsure or self.launchctl.run("print", self.domain).status in NO_SUCH_DOMAIN:
+            raise _no_session(self.agent, self.home, result)
 
     def _call(self, *arguments: str) -> None:
         result = self.launchctl.run(*arguments)
@@ -472,6 +473,14 @@ def _limits(plist: DaemonPlist, agent: Agent | None) -> str:
     agents = "" if agent is None else AGENT_LIMITS.format(user=agent.user, whole=_whole(plist.home))
     apart = APART.format(log=plist.log) if plist.apart else ""
     return agents + apart + doubts(_places(plist), own_program())
+
+
+def _no_session(agent: Agent, home: Path, result: Result) -> OperationError:
+    return OperationError(
+        f"{agent.user} is not logged in at this Mac's screen, and an agent runs only then: log in"
+        " there (ssh is not enough), or install a service of the whole Mac:"
+        f" {_whole(home)} (launchctl: {_said(result)})"
+    )
 
 
 def _whole(home: Path) -> str:

@@ -24,6 +24,7 @@ class FakeLaunchctl:
         speculative: it starts nothing; ``kickstart`` does.
         refuses: how many calls ``kickstart`` answers 5.
         stubborn: how many calls the daemon takes to end; ``kickstart -k`` kills it at once.
+        absent_says: what ``bootstrap`` answers where nobody is logged in.
         domain: where the service is to be; ``gui/501`` is there while 501 is logged in.
     """
 
@@ -38,6 +39,7 @@ class FakeLaunchctl:
     last_pid: int = 4099
     domain: str = "system"
     logged_in: bool = True
+    absent_says: int = 125
     calls: list[tuple[str, ...]] = field(default_factory=list)
     enabled: bool = True
     loaded: Path | None = None
@@ -87,7 +89,7 @@ class FakeLaunchctl:
     def _bootstrap(self, domain: str, path: str) -> Result:
         assert domain == self.domain
         if not self.logged_in:
-            return Result(125, "Bootstrap failed: 125: Domain does not support specified action")
+            return Result(self.absent_says, f"Bootstrap failed: {self.absent_says}: Error")
         said = {5: "Input/output error", 37: "Operation already in progress"}
         if self.leaving or (self.loaded is not None):
             status = self.leaving_says if self.leaving else self.loaded_says
@@ -148,9 +150,11 @@ class FakeLaunchctl:
         return Result(0, "")
 
     def _print(self, target: str) -> Result:
-        assert target == self.target
+        assert target in (self.target, self.domain)
         if not self.logged_in:
             return self._no_domain()
+        if target == self.domain:
+            return Result(0, f"{target} = {{\n}}")
         if self.loaded is None:
             return self._no_service()
         lines = [

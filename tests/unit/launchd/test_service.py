@@ -383,11 +383,13 @@ def test_a_whole_life_of_an_agent(tmp_path: Path, launchctl: FakeLaunchctl) -> N
     assert agent.status().text == "not installed"
 
 
+@pytest.mark.parametrize("says", [125, 5])
 def test_an_agent_of_somebody_who_is_not_logged_in(
-    tmp_path: Path, launchctl: FakeLaunchctl
+    tmp_path: Path, launchctl: FakeLaunchctl, says: int
 ) -> None:
     agent = agent_of(tmp_path, launchctl)
     agent.install()
+    launchctl.absent_says = says
     launchctl.log_out()
     status = agent.status()
     assert (status.installed, status.running, status.pid) == (True, False, None)
