@@ -122,7 +122,11 @@ class Scrubber:
     async def _observe(self) -> None:
         root, loop = self._states.store.root, asyncio.get_running_loop()
         await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True)
-        handler = _Handler(lambda path: loop.call_soon_threadsafe(self._note, path))
+
+        def wake(path: Path) -> None:
+            loop.call_soon_threadsafe(self._note, path)
+
+        handler = await asyncio.to_thread(ChangesByHand, root, wake)
         # inotify has limits that others may have used up: the rounds find damage too, but later.
         with contextlib.suppress(OSError):
             await self._folder.start(root, handler, recursive=True)
@@ -310,11 +314,15 @@ class Throttle:
             time.sleep(count / self._rate)
 
 
-class _Handler(FileSystemEventHandler):
+class ChangesByHand(FileSystemEventHandler):
     """Tells of a final checkpoint's file that is gone or changed; hints only. What we write
-    ourselves has a temporary name, or a folder that isn't final yet."""
+    ourselves has a temporary name, or a folder that isn't final yet.
 
-    def __init__(self, wake: Callable[[Path], object]) -> None:
+    macOS names what has changed by the path without links (/private/tmp for /tmp), Linux by the one
+    that is watched: ``wake`` is told the latter."""
+
+    def __init__(self, root: Path, wake: Callable[[Path], object]) -> None:
+        self._root, self._real = root, root.resolve()
         self._wake = wake
 
     def on_any_event(self, event: FileSystemEvent) -> None:
@@ -325,7 +333,8 @@ class _Handler(FileSystemEventHandler):
         ours = path.name.endswith(TEMPORARY) or folder is None or folder[2]
         manifest = path.name == layout.MANIFEST_NAME
         if not ours and (manifest or layout.parse_shard(path.name) is not None):
-            self._wake(path)
+            real = path.is_relative_to(self._real)
+            self._wake(self._root / path.relative_to(self._real) if real else path)
 
 
 def _bytes(item: Stored) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from watchdog.events import FileModifiedEvent
 
 from elasticd.checkpoints import layout
 from elasticd.checkpoints.manifest import Manifest, Stored
@@ -18,7 +19,7 @@ from elasticd.core.words.bulk import DoubtShard
 from elasticd.core.words.records import JobRecord, JobState
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.errors import OperationError
-from elasticd.shell.storage.scrub import Damage, Scrubber
+from elasticd.shell.storage.scrub import ChangesByHand, Damage, Scrubber
 from elasticd.types import NO_TAG, JobId, Lineage
 from tests.unit.shell.storage.storednode import (
     COUNT,
@@ -52,6 +53,18 @@ def test_what_was_removed_or_changed_by_hand_comes_back(tmp_path: Path) -> None:
             assert node.store.verify(JOB, 5, stamp_of(5)) == []
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize("told", ["real", "link"])
+def test_a_change_is_known_by_whichever_path_the_system_tells(tmp_path: Path, told: str) -> None:
+    """Of /tmp/home macOS says /private/tmp/home, and Linux what is watched."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    seen: list[Path] = []
+    handler = ChangesByHand(tmp_path / "link", seen.append)
+    shard = Path(JOB, layout.final_name(5, stamp_of(5)), layout.shard_name(0, COUNT))
+    handler.on_any_event(FileModifiedEvent(str(tmp_path / told / shard)))
+    assert seen == [tmp_path / "link" / shard]
 
 
 def test_rot_is_found_at_rest(tmp_path: Path) -> None:
