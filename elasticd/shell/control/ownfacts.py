@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -34,6 +35,7 @@ class OwnFacts:
         walled: addresses to which this machine lets nothing out.
         ask: has one of macOS's tools say something.
         told: the addresses that others are told, with their ports.
+        battery: what psutil says of it; None: there is none.
     """
 
     home: Path
@@ -42,6 +44,7 @@ class OwnFacts:
     system: str = sys.platform
     ask: Ask = systemtools.printed
     told: Callable[[], Sequence[str]] = tuple
+    battery: Callable[[], Any] = psutil.sensors_battery
 
     def begun(self) -> Callable[[], NodeFacts]:
         """What is to be called in a thread, since it asks the system's tools. What the event loop
@@ -52,7 +55,7 @@ class OwnFacts:
 
     def _read(self, chip: str, walled: tuple[str, ...], hosts: Sequence[str]) -> NodeFacts:
         mac = self.system == "darwin"
-        low, battery = pressure(()), psutil.sensors_battery()
+        low, battery = pressure(()), self._battery()
         firewall = self.ask((FIREWALL, "--getglobalstate")) if mac else ""
         return NodeFacts(
             elasticd=__version__,
@@ -78,6 +81,12 @@ class OwnFacts:
             gflops=self._speed(),
             unix=unix_seconds(),
         )
+
+    def _battery(self) -> Any:
+        try:
+            return self.battery()
+        except (OSError, RuntimeError):  # psutil, of a system that tells of none
+            return None
 
     def _speed(self) -> float:
         known = kept_speed(self.home)

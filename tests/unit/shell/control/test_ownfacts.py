@@ -55,6 +55,17 @@ def test_a_macs_version_is_not_the_one_that_an_old_sdk_is_told(tmp_path: Path) -
     assert {"SYSTEM_VERSION_COMPAT=0", "/usr/bin/sw_vers"} < {*MACOS_VERSION}
 
 
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "/sys/class/power_supply"), RuntimeError("syscall failed")]
+)
+def test_a_system_that_tells_of_no_battery_has_none(tmp_path: Path, error: Exception) -> None:
+    def battery() -> None:
+        raise error
+
+    found = OwnFacts(tmp_path, str, list, "linux", battery=battery).begun()()
+    assert (found.battery, found.plugged) == (None, True)
+
+
 def test_tools_that_say_nothing_leave_it_open(tmp_path: Path) -> None:
     found = own(tmp_path, "darwin", {}, []).begun()()
     assert (found.power, found.firewall) == ({}, "")
