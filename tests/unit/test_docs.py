@@ -34,7 +34,7 @@ from elasticd.settings.notify import NotifyRules
 from elasticd.settings.rules import Wrong
 from elasticd.shell.chaos import inject
 from elasticd.shell.control import jobsfolder, server, submissions
-from elasticd.shell.storage import eventlog
+from elasticd.shell.storage import eventform, keptevents
 from elasticd.supervision import logs
 from elasticd.supervision.service import STARTED
 from tests import commandpages
@@ -305,8 +305,8 @@ def test_limits_are_told_as_they_are() -> None:
         (int(inject.MAX_CUT_SECONDS), "s |"),
         (MAX_LOCAL_NODES, "with real daemons"),
         (frames.MAX_FRAME_BYTES >> 20, "MiB"),
-        (eventlog.KEPT_EVENTS, ""),
-        (eventlog.MAX_EVENT_BYTES >> 10, "KiB"),
+        (keptevents.KEPT_EVENTS, ""),
+        (eventform.MAX_EVENT_BYTES >> 10, "KiB"),
         (logs.ROTATE_AT_BYTES >> 20, "MiB, and three older parts"),
         (logs.ROTATE_AT_BYTES * (logs.KEEP_OLD + 1) >> 20, "MiB together"),
         (server.MAX_CLIENTS, "|"),

@@ -23,7 +23,9 @@ from elasticd.shell.control.server import Handlers
 from elasticd.shell.network.callbacks import Callbacks
 from elasticd.shell.network.peers import Peers
 from elasticd.shell.network.transfer import Serve
-from elasticd.shell.storage.eventlog import BATCH_EVENTS, Event, EventLog
+from elasticd.shell.storage.eventform import Event
+from elasticd.shell.storage.eventlacking import BATCH_EVENTS
+from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.tasks import Tasks
 from elasticd.trust.renewal import Renewal
 from elasticd.types import NodeId

@@ -10,7 +10,8 @@ from typing import Any
 from elasticd.core.jobs.status import job_settings, job_status
 from elasticd.core.node import Node
 from elasticd.shell.control.preflights import PREFLIGHT, WAITS, Preflights
-from elasticd.shell.storage.eventlog import Event, EventLog
+from elasticd.shell.storage.eventform import Event
+from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.types import JobId
 

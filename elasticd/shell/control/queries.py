@@ -26,7 +26,8 @@ from elasticd.shell.control.names import Names
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.control.submissions import Submissions
 from elasticd.shell.network.neighbours import Neighbours
-from elasticd.shell.storage.eventlog import LAST_EVENTS, EventLog
+from elasticd.shell.storage.eventform import LAST_EVENTS
+from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.states import States
 from elasticd.types import JobId, NodeId

@@ -16,17 +16,16 @@ from math import inf
 from pathlib import Path
 
 from elasticd.errors import OperationError
-from elasticd.shell.storage.eventlog import (
-    MAX_WAITING_EVENTS,
+from elasticd.shell.storage.eventform import (
     NOTABLE,
     NOTABLE_EVENTS,
     Event,
-    EventLog,
     key_of,
     order_of,
     public,
     read_sound,
 )
+from elasticd.shell.storage.eventlog import MAX_WAITING_EVENTS, EventLog
 from elasticd.types import JobId
 
 EVENTS_AT_ONCE = 64

@@ -10,10 +10,11 @@ also what all of them have together: at most starts nothing else is asked for.
 from __future__ import annotations
 
 import os
-import sys
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class ShelvedEvents:
 
     @classmethod
     def of(cls, stamp: tuple[int, int], ended: float, ranges: Ranges) -> ShelvedEvents:
-        return cls(*stamp, ended, msgpack.packb(ranges))
+        return cls(*stamp, ended, packed(ranges))
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -55,8 +56,17 @@ class ShelvedEvents:
     @property
     def ranges(self) -> Ranges:
         """Which events there are."""
-        plain = unpacked(self.packed)
-        return {origin: [(a, b) for a, b in held] for origin, held in plain.items()}
+        return ranges_in(self.packed)
+
+
+def packed(ranges: Ranges) -> bytes:
+    """As memory and the index have them."""
+    return bytes(msgpack.packb(ranges))
+
+
+def ranges_in(packed: bytes) -> Ranges:
+    plain = unpacked(packed)
+    return {origin: [(a, b) for a, b in held] for origin, held in plain.items()}
 
 
 def unpacked(packed: bytes) -> Any:
@@ -66,26 +76,27 @@ def unpacked(packed: bytes) -> Any:
 
 class Segments:
     """Finds what lies on the disk of one origin after the other: a node that lacks much asks again
-    behind every few hundred events.
+    behind every few hundred events."""
 
-    Attributes:
-        taken: what was taken out of the shelves since.
-    """
-
-    def __init__(self, shelves: dict[str, ShelvedEvents]) -> None:
-        """None is put into ``shelves`` once anybody asks."""
+    def __init__(self, shelves: Mapping[str, bytes]) -> None:
+        """``shelves``: what each file has, packed. Of what changes there :meth:`changed` is told;
+        what is taken out needs no word."""
         self._shelves = shelves
-        self.taken: dict[str, ShelvedEvents] = {}
         self._lock = threading.Lock()
-        self._jobs: dict[str, list[str]] | None = None
-        """Of which each origin has told."""
+        self._files: dict[str, list[str]] | None = None
+        """That have any of each origin, at least; some more than once."""
+        self._changed: deque[str] = deque()
         self._last: tuple[str, list[Segment]] = ("", [])
 
-    def take_out(self, job: str) -> ShelvedEvents:
-        """From now on its events are in memory, or nowhere."""
-        # It is noted as taken before it is: somebody may look meanwhile.
-        self.taken[job] = self._shelves[job]
-        return self._shelves.pop(job)
+    def changed(self, name: str) -> None:
+        """That file has more, or less, than before."""
+        if self._files is not None:
+            self._changed.append(name)
+
+    def rest(self) -> None:
+        """Nobody asks for now: of years it is megabytes that nobody needs."""
+        self._files, self._last = None, ("", [])
+        self._changed.clear()
 
     def origins(self) -> frozenset[str]:
         """All that the shelves have told of. Blocks."""
@@ -93,24 +104,34 @@ class Segments:
             return frozenset(self._known())
 
     def of(self, origin: str) -> list[Segment]:
-        """In order, with those that were taken out. Blocks."""
+        """In order. Blocks."""
         with self._lock:
+            files = self._known()
             if self._last[0] != origin:
-                found = ((job, self._shelf(job)) for job in self._known().get(origin, ()))
-                ranges = ((job, shelf.ranges.get(origin, ())) for job, shelf in found)
-                self._last = origin, sorted((a, b, job) for job, held in ranges for a, b in held)
+                names = dict.fromkeys(files.get(origin, ()))
+                found = ((name, self._ranges(name)) for name in names)
+                ranges = ((name, held.get(origin, ())) for name, held in found)
+                self._last = origin, sorted((a, b, name) for name, held in ranges for a, b in held)
             return self._last[1]
 
     def _known(self) -> dict[str, list[str]]:
-        if self._jobs is None:
-            self._jobs = {}
-            for job, shelf in {**self._shelves, **self.taken}.items():
-                for each in shelf.ranges:
-                    self._jobs.setdefault(sys.intern(each), []).append(job)
-        return self._jobs
+        files = self._files
+        if files is None:
+            self._changed.clear()
+            files = self._files = {}
+            news = list(self._shelves)
+        else:
+            news = [self._changed.popleft() for _ in range(len(self._changed))]
+        for name in news:
+            for origin in self._ranges(name):
+                files.setdefault(origin, []).append(name)
+        if news:
+            self._last = ("", [])
+        return files
 
-    def _shelf(self, job: str) -> ShelvedEvents:
-        return self._shelves.get(job) or self.taken[job]
+    def _ranges(self, name: str) -> Ranges:
+        packed = self._shelves.get(name)
+        return {} if packed is None else unpacked(packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +154,16 @@ def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def ranges_of(keys: Iterable[tuple[str, int]]) -> Ranges:
-    """Of events by origin and number."""
-    return joined((origin, number, number) for origin, number in keys)
+def ranges_of(keys: Iterable[tuple[str, int]], before: bytes | None = None) -> Ranges:
+    """Of events by origin and number, and of those that were there before."""
+    held = {} if before is None else unpacked(before)
+    known = ((origin, *pair) for origin, pairs in held.items() for pair in pairs)
+    return joined(chain(known, ((origin, number, number) for origin, number in keys)))
+
+
+def count(ranges: Ranges) -> int:
+    """How many events there are."""
+    return sum(last - first + 1 for held in ranges.values() for first, last in held)
 
 
 def joined(ranges: Iterable[tuple[str, int, int]]) -> Ranges:
@@ -148,14 +176,6 @@ def joined(ranges: Iterable[tuple[str, int, int]]) -> Ranges:
         else:
             known.append((first, last))
     return found
-
-
-def last_numbers(several: Iterable[Ranges]) -> dict[str, int]:
-    """The highest number of each origin."""
-    last: dict[str, int] = {}
-    for origin, held in (each for ranges in several for each in ranges.items()):
-        last[origin] = max(held[-1][1], last.get(origin, 0))
-    return last
 
 
 def all_ranges(shelves: Mapping[str, ShelvedEvents]) -> Ranges:

@@ -26,9 +26,12 @@ class SeenNumbers:
         return sorted({*self._complete, *self._beyond})
 
     def note(self, origin: str, number: int) -> None:
-        if number > self.upto(origin):
+        upto = self.upto(origin)
+        if number == upto + 1:
+            self._advance(origin, number)
+        elif number > upto:
             self._beyond.setdefault(origin, set()).add(number)
-        self._advance(origin, self.upto(origin))
+            self._complete.setdefault(origin, 0)
 
     def note_range(self, origin: str, first: int, last: int) -> None:
         """All of these, both ends too."""
@@ -39,15 +42,17 @@ class SeenNumbers:
 
     def raise_floor(self, origin: str, number: int) -> None:
         if number > self.upto(origin):
-            beyond = self._beyond.get(origin, set())
-            self._beyond[origin] = {above for above in beyond if above > number}
+            if origin in self._beyond:
+                self._beyond[origin] = {n for n in self._beyond[origin] if n > number}
             self._advance(origin, number)
 
     def _advance(self, origin: str, complete: int) -> None:
-        beyond = self._beyond.get(origin, set())
-        while complete + 1 in beyond:
-            complete += 1
-            beyond.remove(complete)
+        if (beyond := self._beyond.get(origin)) is not None:
+            while complete + 1 in beyond:
+                complete += 1
+                beyond.remove(complete)
+            if not beyond:  # of some ten thousand origins sets of nothing are megabytes
+                del self._beyond[origin]
         self._complete[origin] = complete
 
     def vector(self) -> dict[str, int]:

