@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -20,6 +21,7 @@ from elasticd.errors import ElasticdError
 from elasticd.outputs import OutputSet
 from elasticd.outputsigns import Coming, note_given
 from elasticd.shell.storage.outputbringing import Bringing
+from elasticd.shell.storage.outputending import EndedOutputs
 from elasticd.shell.storage.outputlooking import OutputLooking
 from elasticd.shell.storage.outputplacing import sweep
 from elasticd.shell.storage.outputs import LastWorld, Outputs
@@ -45,6 +47,7 @@ class OutputKeeper:
 
     Attributes:
         limit_bytes: so much of each job is copied here; 0: nothing.
+        ended: does what is left to do when jobs have ended.
     """
 
     def __init__(
@@ -57,7 +60,8 @@ class OutputKeeper:
         """``runs``: whether a process of that job is here."""
         self._outputs, self._output_folder, self._runs = outputs, output_folder, runs
         self.limit_bytes = limit_bytes
-        self._copying: dict[JobId, asyncio.Lock] = {}
+        self._copying = WeakValueDictionary[JobId, asyncio.Lock]()
+        """Those that somebody has, or waits for."""
         self._forgotten: set[JobId] = set()
         self._waiting: set[JobId] = set()
         self._tasks = Tasks("copying a job's output")
@@ -70,7 +74,8 @@ class OutputKeeper:
         self._naming: dict[JobId, asyncio.Future[None]] = {}
         """Copies that are being made whole, and their files put in place."""
         self._looking = OutputLooking(outputs, output_folder, runs, self._entered, self.follow)
-        self.whole = OutputWhole(outputs, output_folder, runs, self._lock, self._tasks)
+        self.whole = OutputWhole(outputs, output_folder, runs, self._lock)
+        self.ended = EndedOutputs((self._follow, self.whole.make), runs, self._tasks)
 
     def forget(self, job: JobId) -> asyncio.Lock:
         """Copy nothing of a job any more; none is being copied while the lock is held."""
@@ -84,10 +89,9 @@ class OutputKeeper:
 
     def follow(self, job: JobId) -> None:
         """Main may have written something that is to be kept: copy it, in the background."""
-        if job in self._waiting or not self.limit_bytes:
-            return
-        self._waiting.add(job)
-        self._tasks.start(self._follow(job))
+        if job not in self._waiting and self.limit_bytes:
+            self._waiting.add(job)
+            self._tasks.start(self._follow(job))
 
     async def rounds(self) -> None:
         """Do at once what scripts here ask for."""
@@ -137,6 +141,8 @@ class OutputKeeper:
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):
             self._waiting.discard(job)
+            if not self.limit_bytes:
+                return
             world = await self._outputs.last_world(job)
             if world is None or world[1][0] == self._outputs.me or job in self._forgotten:
                 return
@@ -249,7 +255,10 @@ class OutputKeeper:
             await self._place(job, idle=not self._runs(job))
 
     def _lock(self, job: JobId) -> asyncio.Lock:
-        return self._copying.setdefault(job, asyncio.Lock())
+        lock = self._copying.get(job)
+        if lock is None:
+            lock = self._copying[job] = asyncio.Lock()
+        return lock
 
     async def _copy(
         self,

@@ -18,7 +18,6 @@ from elasticd.errors import ElasticdError
 from elasticd.outputs import OWN_FOLDER, WHOLE_PREFIX, index_of
 from elasticd.shell.storage.outputmerging import OutputMerging
 from elasticd.shell.storage.outputs import Outputs
-from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId
 
 _LOOK_SECONDS = 0.5
@@ -36,18 +35,14 @@ class OutputWhole:
         output_folder: Callable[[JobId], Path],
         runs: Callable[[JobId], bool],
         lock: Callable[[JobId], asyncio.Lock],
-        tasks: Tasks,
     ) -> None:
         """``lock``: whoever holds it is the only one who changes the job's files, or removes
         them."""
         self._outputs, self._output_folder, self._runs = outputs, output_folder, runs
-        self._lock, self._tasks = lock, tasks
+        self._lock = lock
 
-    def start(self, job: JobId) -> None:
-        """The job has ended: do it in the background, once its script has."""
-        self._tasks.start(self._make(job), "making a job's output whole")
-
-    async def _make(self, job: JobId) -> None:
+    async def make(self, job: JobId) -> None:
+        """The job has ended: do it once its script has."""
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
                 while self._runs(job):  # noqa: ASYNC110  the script says to nobody else that it ends

@@ -103,6 +103,19 @@ class Tidying:
         running = [record.id for record in records if not record.ended]
         await asyncio.to_thread(self._trim_logs, running, self._children.open_logs())
 
+    def beyond(self) -> frozenset[JobId]:
+        """The ended jobs of which the rules keep not even the outputs, for their age or for how
+        many ended later."""
+        if self.rules.results:
+            return frozenset()
+        over = [
+            EndedJob(record.id, record.number, self._ended(record.id), 0)
+            for record in self._records()
+            if record.ended
+        ]
+        removals = surplus(over, self._now(job.ended for job in over), self.rules)
+        return frozenset(each.job for each in removals)
+
     def _now(self, ends: Iterable[float | None]) -> float:
         """The time by which jobs age."""
         clock, newest = unix_seconds(), max((t for t in ends if t is not None), default=None)

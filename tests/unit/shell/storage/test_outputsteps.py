@@ -129,7 +129,7 @@ def test_when_a_job_has_ended_main_has_the_lines_of_who_may_be_removed_then(net:
 
     async def scene() -> None:
         for node in (a, b, c):
-            node.keeper.whole.start(JOB)
+            node.keeper._tasks.start(node.keeper.whole.make(JOB))
         for node in (a, b, c):
             await node.keeper._tasks.ended()
 
@@ -152,7 +152,7 @@ def test_a_file_that_another_has_whole_is_brought_when_the_job_has_ended(net: Ne
     a.runs = False
 
     async def scene() -> None:
-        a.keeper.whole.start(JOB)
+        a.keeper._tasks.start(a.keeper.whole.make(JOB))
         await a.keeper._tasks.ended()
 
     asyncio.run(scene())
