@@ -1,4 +1,4 @@
-"""Thousands of records have the same tables in them: each table is in memory once."""
+"""Thousands of records have the same tables and texts in them: each is in memory once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAX_BYTES = 4096
 """Of a table, as it is compared."""
 MAX_LETTERS = 40
 
+MAX_TEXTS = 1024
+
 _known: dict[bytes, Checked] = {}
+_texts: dict[str, str] = {}
 
 
 def alike(table: Any) -> Checked:
@@ -41,3 +44,20 @@ def alike(table: Any) -> Checked:
             if type(value) is str and len(value) <= MAX_LETTERS:
                 table[name] = sys.intern(value)
     return found
+
+
+def same_reasons(record: dict[str, Any]) -> dict[str, Any]:
+    """A job's record, with the reasons in it that others have had: jobs fail alike, and what Python
+    had to say may be long."""
+    unfit = record.get("unfit")
+    if type(unfit) is not list or not unfit:
+        return _same_reason(record)
+    return {**_same_reason(record), "unfit": [_same_reason(each) for each in unfit]}
+
+
+def _same_reason(plain: Any) -> Any:
+    if type(plain) is not dict or type(reason := plain.get("reason")) is not str:
+        return plain
+    if len(_texts) >= MAX_TEXTS:
+        _texts.clear()
+    return {**plain, "reason": _texts.setdefault(reason, reason)}

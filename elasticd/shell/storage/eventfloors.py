@@ -36,9 +36,8 @@ class EventFloors:
         Raises:
             OSError: the file can't be read.
         """
-        there = set(self._progress.origins())
         kept = _read(self._files.path(FLOORS_FILE))
-        self._floors = {origin: number for origin, number in kept.items() if origin in there}
+        self._floors = {o: number for o, number in kept.items() if self._progress.knows(o)}
         for origin, number in self._floors.items():
             self._progress.raise_floor(origin, number)
         if len(self._floors) < len(kept):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -22,8 +21,8 @@ import structlog
 
 from elasticd.shell.inorder import AtOnce, EventDisk
 from elasticd.shell.storage import eventshelf
-from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
-from elasticd.shell.storage.eventfiles import SUFFIX, EventFiles
+from elasticd.shell.storage.durable import write_whole
+from elasticd.shell.storage.eventfiles import EventFiles
 from elasticd.shell.storage.eventfloors import FLOOR, FLOORS_FILE, EventFloors
 from elasticd.shell.storage.eventform import (
     MAX_EVENT_BYTES,
@@ -73,26 +72,25 @@ class EventLog:
 
     def _load(self, folder: Path) -> None:
         """What lies there; of jobs that have ended only which events there are."""
-        index, found = eventshelf.read(folder), _stamps(folder)
-        shelves = {
-            name: index.shelves[name]
-            for name in found
-            if _is_as(index.shelves.get(name), found[name])
-        }
+        index = eventshelf.read(folder)
+        shelves = index.take_same(folder)
+        changed = bool(index.shelves) or not index.together
         self._kept.shelve(shelves)
-        for origin, held in index.together_of(shelves).items():
+        together = eventshelf.all_ranges(shelves) if changed else index.together
+        for origin, held in together.items():
             for first, last in held:
                 self._progress.note_range(origin, first, last)
-        for name in found:
-            if name not in shelves and name != FLOORS_FILE:
+        for name in sorted(n for n, _ in eventshelf.stamps(folder) if n not in shelves):
+            if name != FLOORS_FILE:
                 self._read(self._files.path(name), name)
                 if (ended := self._kept.ended(name)) is not None and self._kept.has(name):
                     self._kept.put_away(name)
                     stamp = eventshelf.stamp_of(self._files.path(name))
                     shelves[name] = ShelvedEvents(*stamp, ended, self._kept.shelf(name))
+                    changed = True
                 self._kept.put_much_away()
         self._floors.read()
-        if shelves != index.shelves or (shelves and not index.together):
+        if changed and (shelves or index.shelves):
             eventshelf.write(folder, shelves)
 
     def _read(self, path: Path, name: str) -> None:
@@ -223,21 +221,3 @@ class EventLog:
         """Remember of whom."""
         origins = {event["origin"] for event in events}
         self._floors.dropped((origin, self._progress.upto(origin)) for origin in origins)
-
-
-def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Of every file of events, in the order of names; what was written by halves goes."""
-    found = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(PARTIAL_SUFFIX):
-                os.unlink(entry.path)
-            elif entry.name.endswith(SUFFIX):
-                stat = entry.stat()
-                found[entry.name.removesuffix(SUFFIX)] = stat.st_size, stat.st_mtime_ns
-    return dict(sorted(found.items()))
-
-
-def _is_as(shelf: ShelvedEvents | None, stamp: tuple[int, int]) -> bool:
-    """Whether the file is as it was when that was noted."""
-    return shelf is not None and shelf.stamp == stamp

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Any
 
 import msgpack
 
-from elasticd.shell.storage.durable import write_whole
-from elasticd.shell.storage.journal import frame, salvage
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, write_whole
+from elasticd.shell.storage.eventfiles import SUFFIX
+from elasticd.shell.storage.journal import frame, payload_at
 
 NAME = "_shelf"
 _VERSION = 2
@@ -143,10 +144,24 @@ class Index:
     together: Ranges = field(default_factory=dict)
     """What all of them have; empty: it doesn't say."""
 
-    def together_of(self, shelves: Mapping[str, ShelvedEvents]) -> Ranges:
-        """What these have, of those that it names."""
-        known = self.together if len(shelves) == len(self.shelves) else {}
-        return known or all_ranges(shelves)
+    def take_same(self, folder: Path) -> dict[str, ShelvedEvents]:
+        """Take out those of which the file is as it was when that was noted."""
+        return {
+            name: self.shelves.pop(name)
+            for name, stamp in stamps(folder)
+            if name in self.shelves and self.shelves[name].stamp == stamp
+        }
+
+
+def stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Of every file of events; what was written by halves goes."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(PARTIAL_SUFFIX):
+                os.unlink(entry.path)
+            elif entry.name.endswith(SUFFIX):
+                stat = entry.stat()
+                yield entry.name.removesuffix(SUFFIX), (stat.st_size, stat.st_mtime_ns)
 
 
 def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -187,16 +202,40 @@ def all_ranges(shelves: Mapping[str, ShelvedEvents]) -> Ranges:
 def read(folder: Path) -> Index:
     """An empty one where the index is missing or damaged."""
     try:
-        plain = salvage((folder / NAME).read_bytes())[-1]
-        if plain["version"] == _UNPACKED:
-            return Index(_unpacked(plain))
-        if plain["version"] != _VERSION:
-            return Index()
-        shelves = {job: _shelf(row) for job, row in plain["jobs"].items()}
-        together = plain["together"].items()
-        return Index(shelves, {o: [(int(a), int(b)) for a, b in held] for o, held in together})
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return _index((folder / NAME).read_bytes())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, msgpack.UnpackException):
         return Index()
+
+
+def _index(data: bytes) -> Index:
+    """Line by line: all of it at once would need several times what is kept of it."""
+    payload = payload_at(data, 0)
+    if payload is None:
+        raise ValueError("its frame is damaged")
+    lines = msgpack.Unpacker(max_buffer_size=0)
+    lines.feed(payload)
+    del payload
+    if lines.read_array_header() != 1:
+        raise ValueError("there is more than one")
+    shelves: dict[str, ShelvedEvents] = {}
+    together: Ranges = {}
+    old: dict[str, Any] = {}
+    version = None
+    for _ in range(lines.read_map_header()):
+        match lines.unpack():
+            case "version":
+                version = lines.unpack()
+            case "together" if version == _VERSION:
+                for _ in range(lines.read_map_header()):
+                    origin, held = lines.unpack(), lines.unpack()
+                    together[origin] = [(int(a), int(b)) for a, b in held]
+            case "jobs" if version == _VERSION:
+                for _ in range(lines.read_map_header()):
+                    job, row = lines.unpack(), lines.unpack()
+                    shelves[job] = _shelf(row)
+            case other:
+                old[other] = lines.unpack()
+    return Index(_unpacked(old)) if version == _UNPACKED else Index(shelves, together)
 
 
 def _shelf(row: Any) -> ShelvedEvents:

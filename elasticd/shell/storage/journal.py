@@ -164,19 +164,26 @@ def salvage(data: bytes) -> list[Record]:
     return records
 
 
-def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
+def payload_at(data: bytes, offset: int) -> bytes | None:
+    """What the frame there has in it, packed; None: there is no sound one."""
     start = offset + _HEAD.size
     if start > len(data):
         return None
     magic, length, crc = _HEAD.unpack_from(data, offset)
     payload = data[start : start + length]
-    if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
+    return payload if magic == MAGIC and len(payload) == length and _crc(payload) == crc else None
+
+
+def _frame_at(data: bytes, offset: int) -> tuple[list[Record], int] | None:
+    payload = payload_at(data, offset)
+    if payload is None:
         return None
+    end = offset + _HEAD.size + len(payload)
     try:
         batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
     except ValueError:
         return None
-    return (batch, start + length) if isinstance(batch, list) else None
+    return (batch, end) if isinstance(batch, list) else None
 
 
 def _crc(payload: bytes) -> int:

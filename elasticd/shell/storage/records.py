@@ -18,7 +18,7 @@ from elasticd.core.words.stable import Stable
 from elasticd.errors import DamageError, ProtocolError
 from elasticd.pasting import of_home, quoted
 from elasticd.shell.inorder import EventDisk
-from elasticd.shell.storage.alike import alike
+from elasticd.shell.storage.alike import alike, same_reasons
 from elasticd.shell.storage.journal import CUT_SUFFIX, Journal
 from elasticd.shell.storage.marks import Marks
 
@@ -39,7 +39,8 @@ def read(item: Any) -> tuple[str, Record]:
     kind, record = item["kind"], item["record"]
     if kind == "job":
         spec = record["spec"]
-        record = {**record, "spec": {name: alike(table) for name, table in spec.items()}}
+        tables = {name: alike(table) for name, table in spec.items()}
+        record = {**same_reasons(record), "spec": tables}
     return kind, from_plain(KINDS[kind], record)
 
 

@@ -21,6 +21,10 @@ class SeenNumbers:
         """The highest number that was seen."""
         return max(self.upto(origin), *self._beyond.get(origin, ()), 0)
 
+    def knows(self, origin: str) -> bool:
+        """Whether anything of it was seen."""
+        return origin in self._complete or origin in self._beyond
+
     def origins(self) -> list[str]:
         """Those of which anything was seen."""
         return sorted({*self._complete, *self._beyond})
