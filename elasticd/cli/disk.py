@@ -27,7 +27,8 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
 
     The jobs that take most come first, 20 of them; --json has 1000. Outputs include the copies of
     main's that this node keeps. Of the cache the folder 'tokens', with tokens of data, may be
-    deleted at any time, and all the rest while no job runs. To free space: 'elasticctl forget JOB',
+    deleted at any time, and all the rest while no job runs; its compiled kernels, in the folder
+    'mlx', stay within 1 GiB by themselves. To free space: 'elasticctl forget JOB',
     'elasticctl checkpoints prune JOB', or [keep] in elasticd.toml. A job that no record names, as
     after 'elasticctl reset', is said to be one: 'elasticctl forget JOB' removes what this node has
     of it.

@@ -21,8 +21,9 @@ from elasticd.core.jobs.keeping import (
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
+from elasticd.shell.children.temporary import KERNELS
 from elasticd.shell.clock import monotonic_seconds, unix_seconds
-from elasticd.shell.storage import backups, ownlog
+from elasticd.shell.storage import backups, kernels, ownlog
 from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes
 from elasticd.types import JobId
@@ -65,6 +66,7 @@ class Tidying:
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             await asyncio.to_thread(self._rotate_own_log)
+            await asyncio.to_thread(self._bound_kernels)
             await self.tidy()
             await asyncio.sleep(ROUND_SECONDS)
 
@@ -73,6 +75,15 @@ class Tidying:
             ownlog.rotate(self._home)
         except OSError as error:
             log.warning("this daemon's log is not rotated", reason=str(error))
+
+    def _bound_kernels(self) -> None:
+        try:
+            gone = kernels.keep_within(self._home / "cache" / KERNELS)
+        except OSError as error:
+            log.warning("compiled kernels stay", reason=str(error))
+        else:
+            if gone:
+                log.info("compiled kernels removed that were used longest ago", files=gone)
 
     async def tidy(self) -> None:
         """Remove what is beyond the rules now."""
