@@ -49,10 +49,11 @@ def alike(table: Any) -> Checked:
 def same_reasons(record: dict[str, Any]) -> dict[str, Any]:
     """A job's record, with the reasons in it that others have had: jobs fail alike, and what Python
     had to say may be long."""
+    plain: dict[str, Any] = _same_reason(record)
     unfit = record.get("unfit")
     if type(unfit) is not list or not unfit:
-        return _same_reason(record)
-    return {**_same_reason(record), "unfit": [_same_reason(each) for each in unfit]}
+        return plain
+    return {**plain, "unfit": [_same_reason(each) for each in unfit]}
 
 
 def _same_reason(plain: Any) -> Any:

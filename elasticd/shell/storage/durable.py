@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -39,10 +40,14 @@ def settle(fd: int, partial: Path, path: Path) -> None:
 
 
 def write_durable(
-    path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None
+    path: Path,
+    data: bytes | Iterable[bytes],
+    mode: int = 0o600,
+    owner: tuple[int, int] | None = None,
 ) -> None:
-    """Replace ``path`` by ``data`` so that a crash at any instant leaves the old or the new
-    content, whole. ``owner``: the account and the group whose it is to be, if not the caller's.
+    """Replace ``path`` by ``data``, or by its parts, so that a crash at any instant leaves the old
+    or the new content, whole. ``owner``: the account and the group whose it is to be, if not the
+    caller's.
 
     One writer a path: the temporary name beside it is fixed, so that leftovers never pile up.
 
@@ -56,9 +61,10 @@ def write_durable(
             os.fchmod(fd, mode)
             if owner is not None:
                 os.fchown(fd, *owner)
-            write_all(fd, data)
+            for part in (data,) if isinstance(data, bytes) else data:
+                write_all(fd, part)
             settle(fd, partial, path)
-        except OSError:
+        except BaseException:
             partial.unlink(missing_ok=True)
             raise
         finally:

@@ -238,20 +238,19 @@ def frame(records: Sequence[Record]) -> bytes:
     return _framed([msgpack.packb(record, use_bin_type=True) for record in records])
 
 
-def frames(records: Iterable[Record]) -> bytes:
-    """The bytes of a journal with nothing but these records, in parts that are read one by one."""
-    data = bytearray()
+def frames(records: Iterable[Record]) -> Iterator[bytes]:
+    """The bytes of a journal with nothing but these records, frame by frame: of years they are
+    much, and each is read by itself, too."""
     part: list[bytes] = []
     size = 0
     for record in records:
         part.append(msgpack.packb(record, use_bin_type=True))
         size += len(part[-1])
         if size >= FRAME_BYTES:
-            data += _framed(part)
+            yield _framed(part)
             part, size = [], 0
     if part:
-        data += _framed(part)
-    return bytes(data)
+        yield _framed(part)
 
 
 def _framed(packed: Sequence[bytes]) -> bytes:
@@ -372,9 +371,8 @@ class Journal:
         Raises:
             DiskError: the new file can't be written; the old one stays in use.
         """
-        data = frames(records)
         try:
-            write_durable(self.path, data)
+            write_durable(self.path, frames(records))
             fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             # Whether the rename reached the disk is unknown, so appends to the old file may be
@@ -384,7 +382,7 @@ class Journal:
             raise DiskError(f"{self.path}: {error.strerror}") from error
         os.close(self._fd)
         self._fd, self._broken = fd, None
-        self._size = self._compacted = len(data)
+        self._size = self._compacted = os.fstat(fd).st_size
 
     def _still_named(self) -> bool:
         try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,32 @@ def test_compaction_replaces_everything_and_goes_on(tmp_path: Path) -> None:
     journal.close()
     assert Journal.open(path)[1] == [{"state": 99}, {"n": 100}]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["journal", "journal.begun"]
+
+
+def test_a_compaction_has_no_more_in_memory_than_a_frame(tmp_path: Path) -> None:
+    """Of years of jobs two copies of all of it took 54 MiB."""
+    journal, _ = Journal.open(tmp_path / "journal")
+    written: list[int] = []
+
+    def records() -> Iterator[bytes]:
+        for _ in range(8):
+            partial = tmp_path / "journal.partial"
+            written.append(partial.stat().st_size // module.FRAME_BYTES)
+            yield b"x" * module.FRAME_BYTES
+
+    journal.compact(records())
+    assert written == list(range(8)) and journal.size_bytes == journal.path.stat().st_size
+    assert len(Journal.open(journal.path)[1]) == 8
+
+
+def test_a_compaction_that_ends_by_a_defect_leaves_the_old_journal(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path / "journal")
+    journal.append([{"state": 1}])
+    with pytest.raises(ZeroDivisionError):
+        journal.compact(1 // number for number in (1, 0))
+    journal.append([{"state": 2}])
+    assert Journal.open(journal.path)[1] == [{"state": 1}, {"state": 2}]
+    assert not (tmp_path / "journal.partial").exists()
 
 
 def test_an_interrupted_compaction_leaves_the_old_journal(tmp_path: Path) -> None:
