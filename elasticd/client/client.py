@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticd.client.connection import ANSWER_SECONDS, Connection, NobodyListens, probe
+from elasticd.client.connection import ANSWER_SECONDS, Connection, NobodyListens, probe, refused
 from elasticd.client.homes import sockets
 from elasticd.core.words.codec import from_plain
 from elasticd.core.words.requests.wire import ASKED
@@ -130,8 +129,8 @@ class Client:
         paths = sorted(sockets(self.home), key=lambda path: path == last)
         failure: NoDaemonError | None = None
         for path in paths:
-            _refuse_strangers(path.parent)
             try:
+                _refuse_strangers(path.parent)
                 if len(paths) > 1:
                     probe(path)
                 connection = Connection(path)
@@ -153,9 +152,13 @@ def _refuse_strangers(home: Path) -> None:
     """What is asked, a job's files say, is for no daemon of another account. (Root may ask any.)
 
     Raises:
+        NobodyListens: there is no such home.
+        NoDaemonError: nobody can say whose it is.
         UsageError: another account could have laid the socket there.
     """
     if os.geteuid() == 0:
         return
-    with contextlib.suppress(OSError):  # who can't look there can't ask there either, and is told
+    try:
         refuse_open(home)
+    except OSError as error:
+        raise refused(error, home) from None

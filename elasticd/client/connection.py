@@ -19,6 +19,7 @@ from elasticd.client.homes import home_behind_sudo, home_option
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError, OperationError, UsageError
+from elasticd.ipc.accounts import account_of, peer_uid
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.pasting import of_home, quoted
 from elasticd.settings.localhomes import cluster_of, is_cluster
@@ -71,6 +72,7 @@ class Connection:
         Raises:
             NobodyListens: no daemon runs there.
             NoDaemonError: it takes no connection from us.
+            UsageError: it is one of another account. (Root may ask any.)
         """
         self._path = path
         self._decoder = Decoder()
@@ -79,9 +81,12 @@ class Connection:
         try:
             self._socket = _connected(path, platform)
         except OSError as error:
-            if error.errno in _NOBODY:
-                raise NobodyListens(path.parent) from None
-            raise self._gone(_why(error, "it takes no connection")) from None
+            raise refused(error, path.parent) from None
+        try:
+            _refuse_stranger(self._socket, path)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -182,11 +187,14 @@ class Connection:
         return {**frame, **{name: [*items, *frame[name]] for name, items in lists.items()}}
 
     def _gone(self, why: str) -> NoDaemonError:
-        home = self._path.parent
-        said = f"the daemon at {home} doesn't answer ({why})"
-        if why == _HUNG_UP:
-            return HungUp(said)
-        return NoDaemonError(f"{said}: {quoted(of_home('doctor', home))} says what to do")
+        return _gone(self._path.parent, why)
+
+
+def refused(error: OSError, home: Path) -> NoDaemonError:
+    """What is raised where looking for a home's socket, or connecting to it, ends so."""
+    if error.errno in _NOBODY:
+        return NobodyListens(home)
+    return _gone(home, _why(error, "it takes no connection"))
 
 
 def probe(path: Path, seconds: float | None = None) -> dict[str, Any]:
@@ -246,6 +254,31 @@ def _is_full(error: OSError, home: Path, platform: str) -> bool:
     from elasticd.client.processes import find_daemon
 
     return find_daemon(home) is not None
+
+
+def _refuse_stranger(connected: socket.socket, path: Path) -> None:
+    """The folders on the way may have been others a moment ago; who listens is what the system says
+    of the connection itself.
+
+    Raises:
+        UsageError: neither root does, nor our own account. (Root may ask any.)
+    """
+    me, listens = os.geteuid(), peer_uid(connected)
+    if me != 0 and listens not in (0, me):
+        whose = (
+            "an account that the system doesn't tell" if listens is None else account_of(listens)
+        )
+        raise UsageError(
+            f"{path} is answered by another account of this machine ({whose}), and nothing was"
+            " asked of it: ask as that account, or name another home"
+        )
+
+
+def _gone(home: Path, why: str) -> NoDaemonError:
+    said = f"the daemon at {home} doesn't answer ({why})"
+    if why == _HUNG_UP:
+        return HungUp(said)
+    return NoDaemonError(f"{said}: {quoted(of_home('doctor', home))} says what to do")
 
 
 def _checked(frame: dict[str, Any]) -> dict[str, Any]:

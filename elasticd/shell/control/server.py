@@ -15,9 +15,9 @@ from elasticd.core.words.codec import Words, to_plain
 from elasticd.core.words.requests.ends import Failed, StreamEnded
 from elasticd.core.words.requests.every import REQUESTS, Answer
 from elasticd.errors import ElasticdError, IdError, OperationError, ProtocolError, UsageError
+from elasticd.ipc.accounts import peer_uid
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.places import SOCKET_NAME
-from elasticd.shell.accounts import peer_uid
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.tasks import Tasks, tell
 from elasticd.shell.unixsocket import bind_unix

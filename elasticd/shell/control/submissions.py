@@ -20,8 +20,8 @@ from elasticd.core.words.records import JobRecord
 from elasticd.core.words.requests.every import Outcome
 from elasticd.core.words.requests.jobs import ArchivePart, JobNamed, NameJob, SubmitJob, Submitted
 from elasticd.errors import OperationError, ProtocolError, UsageError
+from elasticd.ipc.accounts import account_of
 from elasticd.settings.job import JobSpec
-from elasticd.shell.accounts import account_of
 from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.preflights import Preflights
 from elasticd.shell.control.server import Handlers, Stream, on

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -17,7 +19,7 @@ import pytest
 
 from elasticd.archive import pack
 from elasticd.cli.daemons import name as name_process
-from elasticd.client import connection, processes
+from elasticd.client import client, connection, processes
 from elasticd.client.client import Client
 from elasticd.client.connection import Connection, NobodyListens, probe
 from elasticd.client.processes import find_daemon
@@ -30,6 +32,8 @@ from elasticd.errors import NoDaemonError, OperationError, ProtocolError, UsageE
 from elasticd.settings.job import JobSpec
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME
 from elasticd.types import JobId, NodeId
+from tests.integration import otheraccount
+from tests.nobody import NOBODY, as_nobody
 from tests.unit.client.fake_daemon import FakeDaemon
 
 JOB = JobId("j")
@@ -252,6 +256,54 @@ def test_a_socket_that_we_may_not_open_is_a_cause_of_its_own(home: Path) -> None
         assert "permission denied" in said(home)
     finally:
         home.chmod(0o700)
+
+
+@pytest.fixture
+def strangers_socket() -> Iterator[Path]:
+    """One on which another account listens, in a home that looks well."""
+    otheraccount.need_root()
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        path = Path(folder) / "control.sock"
+        Path(folder).chmod(0o777)
+        with as_nobody():
+            listening.bind(str(path))
+            listening.listen()
+        path.chmod(0o777)
+        Path(folder).chmod(0o755)
+        yield path
+
+
+@pytest.mark.parametrize("way", ["client", "connection", "probe"])
+def test_no_daemon_of_another_account_is_asked(strangers_socket: Path, way: str) -> None:
+    ways: dict[str, Callable[[], object]] = {
+        "client": lambda: Client(strangers_socket.parent, 0.1).request(ShowStatus()),
+        "connection": lambda: Connection(strangers_socket),
+        "probe": lambda: probe(strangers_socket, 0.1),
+    }
+    os.seteuid(NOBODY - 1)
+    try:
+        with pytest.raises(UsageError, match=r"answered by another account .*(nobody|65534)"):
+            ways[way]()
+    finally:
+        os.seteuid(0)
+    with as_nobody():
+        Connection(strangers_socket).close()
+    Connection(strangers_socket).close()  # root may ask any
+
+
+@pytest.mark.parametrize(
+    "number, kind", [(errno.ENOENT, NobodyListens), (errno.ESTALE, NoDaemonError)]
+)
+def test_a_home_that_cannot_be_looked_at_is_not_asked(
+    strangers_socket: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+) -> None:
+    def refuse_open(home: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(client, "refuse_open", refuse_open)
+    with as_nobody(), pytest.raises(kind) as caught:
+        Client(strangers_socket.parent, 0.1).request(ShowStatus())
+    assert type(caught.value) is kind
 
 
 def test_of_several_daemons_the_first_that_answers_is_asked(

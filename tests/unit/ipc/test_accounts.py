@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from elasticd.shell.accounts import account_of, peer_uid
+from elasticd.ipc.accounts import account_of, peer_uid
 from elasticd.types import MOST_ACCOUNT_LETTERS
 
 
