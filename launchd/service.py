@@ -37,13 +37,13 @@ from elasticd.launchd.otherdisk import is_apart, require_mounted
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
 from elasticd.launchd.protected import doubts, require_open
 from elasticd.pasting import of_home, quoted
+from elasticd.supervision.givenhome import make_home
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import (
     NOTHING_TO_DO,
     STARTED,
     Result,
     ServiceStatus,
-    make_home,
     run_command,
 )
 

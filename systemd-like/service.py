@@ -16,6 +16,7 @@ from typing import Protocol
 
 from elasticd import systemtools
 from elasticd.errors import OperationError, UsageError
+from elasticd.supervision.givenhome import make_home
 
 UNIT_NAME = "elasticd.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
@@ -171,25 +172,6 @@ def invoking_user() -> str:
     """The account that called, also through sudo: the one that a system service is to run as."""
     sudo = os.environ.get("SUDO_USER", "")
     return sudo if sudo and os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-
-
-def make_home(home: Path, user: str | None) -> None:
-    """Make the daemon's state folder, and missing ones above it, for ``user`` (None: the caller).
-
-    Raises:
-        UsageError: there is no such user.
-        OSError: a folder can't be made or given away.
-    """
-    try:
-        account = pwd.getpwnam(user) if user is not None else None
-    except KeyError:
-        raise UsageError(f"there is no user {user!r} on this machine") from None
-    for folder in reversed([home, *home.parents]):
-        if folder.exists():
-            continue
-        folder.mkdir(mode=0o700 if folder == home else 0o755)
-        if account is not None and os.geteuid() == 0:
-            os.chown(folder, account.pw_uid, account.pw_gid)
 
 
 def user_unit_folder() -> Path:

@@ -17,8 +17,6 @@ from elasticd.supervision.service import (
     SystemdService,
     SystemSystemctl,
     UnitFile,
-    invoking_user,
-    make_home,
     quote,
     run_command,
 )
@@ -172,15 +170,6 @@ def test_scopes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert system.path == Path("/etc/systemd/system") / UNIT_NAME
     assert "User=root" in system.unit.text() and "WantedBy=multi-user" in system.unit.text()
     assert not [name for name, _ in system.unit.environment if name == "HOME"]
-
-
-def test_homes_and_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("SUDO_USER", raising=False)
-    make_home(tmp_path / "a" / "b", invoking_user())
-    make_home(tmp_path / "a" / "b", None)
-    assert (tmp_path / "a" / "b").owner() == invoking_user()
-    with pytest.raises(UsageError, match="no user"):
-        make_home(tmp_path / "c", "nobody-of-that-name")
 
 
 def parsed(unit: UnitFile) -> configparser.ConfigParser:
