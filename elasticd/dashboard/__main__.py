@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from elasticd.client.client import Client
+from elasticd.dashboard.accepting import WebServer
 from elasticd.dashboard.connections import BoundedErrors, WebConnection
 from elasticd.dashboard.guard import LOOPBACK_NAMES
 from elasticd.dashboard.live import Live
@@ -78,7 +79,7 @@ async def _serve(home: Path, listening: socket.socket, names: frozenset[str], *,
         client, live, Scraping(looking, watches), lambda: token_of(home), names, scheme
     )
     certificate, key = papers.shown(home) if tls else (None, None)
-    server = uvicorn.Server(config_of(app, certificate, key))
+    server = WebServer(config_of(app, certificate, key))
     watcher = asyncio.create_task(_end_when_idle(server, live))
     try:
         await server.serve(sockets=[listening])

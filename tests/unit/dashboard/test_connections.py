@@ -7,17 +7,21 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from elasticd.dashboard import connections
+from elasticd.dashboard import accepting, connections
 from elasticd.dashboard.__main__ import config_of
+from elasticd.dashboard.accepting import WebServer
 from elasticd.dashboard.connections import BoundedErrors
 from elasticd.dashboard.guard import HEADERS
+from elasticd.shell.storage import founding
+from elasticd.shell.storage import papers as of_cluster
+from elasticd.types import NodeId
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
@@ -35,10 +39,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+async def serving(papers: Sequence[Path] = ()) -> AsyncIterator[int]:
     """The port of a server."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(config_of(app))
+        server = WebServer(config_of(app, *papers))
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield listening.getsockname()[1]
@@ -105,6 +109,53 @@ def test_beyond_so_many_the_oldest_silent_one_goes(monkeypatch: pytest.MonkeyPat
                 each.close()
 
     asyncio.run(main())
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    founding.found(tmp_path, NodeId("a"))
+    return of_cluster.shown(tmp_path)
+
+
+def test_who_never_shakes_hands_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, certificate: tuple[Path, Path]
+) -> None:
+    monkeypatch.setattr(accepting, "HANDSHAKE_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with serving(certificate) as port:
+            assert await said(port, b"") == b"" == await said(port, b"\x16\x03\x01")
+
+    asyncio.run(main())
+
+
+def test_beyond_so_many_handshakes_the_oldest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+    certificate: tuple[Path, Path],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(accepting, "HANDSHAKE_SECONDS", 600.0)
+    monkeypatch.setattr(accepting, "MOST_HANDSHAKES", 2)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def main() -> None:
+        async with serving(certificate) as port, asyncio.timeout(20):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            writer.write(WHOLE)
+            assert b"200" in await reader.readline()
+            with contextlib.suppress(ConnectionError):
+                assert await silent[0][0].read() == b""
+            # The other has still its place: it is answered, if only that this was no greeting.
+            silent[1][1].write(WHOLE)
+            with contextlib.suppress(ConnectionError):
+                await silent[1][0].read()
+            for each in (writer, *(w for _, w in silent)):
+                each.close()
+
+    asyncio.run(main())
+    assert capfd.readouterr().err == ""
 
 
 def test_garbage_makes_no_line_and_is_answered_with_the_headers(
