@@ -13,6 +13,7 @@ import io
 import json
 import os
 import platform
+import stat
 import sys
 import tarfile
 import time
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 import elasticd
 from elasticd.cli.daemons import LOG_FILE
@@ -177,7 +178,7 @@ def _of(home: Path) -> Iterator[tuple[str, bytes]]:
         service = Path.home() / LOG
         logs |= {f"service.log{part}": Path(f"{service}{part}") for part in ("", ".1")}
     for name, path in logs.items():
-        with contextlib.suppress(OSError), path.open("rb") as file:
+        with contextlib.suppress(OSError), _opened(path) as file:
             size = file.seek(0, os.SEEK_END)
             begins = max(0, size - MOST_LOG_BYTES)
             file.seek(begins)
@@ -185,6 +186,19 @@ def _of(home: Path) -> Iterator[tuple[str, bytes]]:
             # Of a line that is cut nobody can tell whose words it has.
             whole = data.partition(b"\n")[2] if begins else data
             yield name, without_printed(whole.decode("utf-8", "replace")).encode()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Raises OSError: it is no file, or, for root, one that may be another account's elsewhere,
+    which a link in that account's home leads to."""
+    root = os.geteuid() == 0
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if root else 0)
+    file = open(os.open(path, flags), "rb")  # noqa: SIM115  # the caller's
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or (root and found.st_nlink > 1):
+        file.close()
+        raise OSError(f"{path}: is a link, or no file")
+    return file
 
 
 def _add(packed: tarfile.TarFile, name: str, data: bytes, secrets: Sequence[bytes]) -> None:

@@ -211,6 +211,8 @@ def export_(
             export.CheckpointReader.open(shards) as source,
             Bar("exporting", shown=not options.json, unit_bytes=True) as bar,
         ):
+            for tensor in (*source.model.values(), *source.optimizer.values()):
+                connection.require_own(tensor.fd, Path(tensor.where))
             bar.total(source.model_bytes + (source.optimizer_bytes if optimizer else 0))
             written = export.export(
                 source, out, optimizer=optimizer, shard_bytes=shard_bytes, progress=bar.step,

@@ -119,7 +119,8 @@ def _receive(connection: Connection, folder: Path, bar: Bar) -> tuple[list[str],
         if folded(name) in names:
             raise ProtocolError(f"{name!a}: comes twice")
         names.add(folded(name))
-        if frame["path"] is not None and _take(Path(frame["path"]), folder / name, size):
+        path = None if frame["path"] is None else Path(frame["path"])
+        if path is not None and _take(connection, path, folder / name, size):
             written.append(name)
         else:
             changed.append(name)
@@ -129,8 +130,12 @@ def _receive(connection: Connection, folder: Path, bar: Bar) -> tuple[list[str],
     return written, changed
 
 
-def _take(source: Path, target: Path, size: int) -> bool:
-    """Copy as much as was listed; False: there is less now, or something else."""
+def _take(connection: Connection, source: Path, target: Path, size: int) -> bool:
+    """Copy as much as was listed; False: there is less now, or something else.
+
+    Raises:
+        OperationError: it is no file of the daemon's account, and we are root.
+    """
     # It may be a link or a pipe by now.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -142,6 +147,7 @@ def _take(source: Path, target: Path, size: int) -> bool:
             raise
         return False
     with open(fd, "rb") as old:
+        connection.require_own(fd, source)
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             return False

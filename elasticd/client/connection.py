@@ -83,7 +83,7 @@ class Connection:
         except OSError as error:
             raise refused(error, path.parent) from None
         try:
-            _refuse_stranger(self._socket, path)
+            self._account = _asked_account(self._socket, path)
         except BaseException:
             self._socket.close()
             raise
@@ -107,6 +107,20 @@ class Connection:
     def path(self) -> Path:
         """The socket of the daemon at the other end."""
         return self._path
+
+    def require_own(self, fd: int, path: Path) -> None:
+        """A file that the daemon has named is opened with our rights. Those of root reach farther
+        than an account's whose daemon it asks: to that only files of its own are opened.
+
+        Raises:
+            OperationError: this is another account's.
+        """
+        if os.geteuid() == 0 and self._account not in (0, os.fstat(fd).st_uid):
+            whose = account_of(self._account) or "an account that the system doesn't tell"
+            raise OperationError(
+                f"{path}: the daemon, which runs as {whose}, names this file of another account;"
+                " as root nothing of it is read: ask as the daemon's account"
+            )
 
     def send(self, message: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> None:
         """Send one frame, which the daemon is to take within ``seconds``.
@@ -256,9 +270,9 @@ def _is_full(error: OSError, home: Path, platform: str) -> bool:
     return find_daemon(home) is not None
 
 
-def _refuse_stranger(connected: socket.socket, path: Path) -> None:
-    """The folders on the way may have been others a moment ago; who listens is what the system says
-    of the connection itself.
+def _asked_account(connected: socket.socket, path: Path) -> int | None:
+    """Whose daemon it is; None: nobody can say. The folders on the way may have been others a moment
+    ago, so that is what the system says of the connection itself.
 
     Raises:
         UsageError: neither root does, nor our own account. (Root may ask any.)
@@ -272,6 +286,7 @@ def _refuse_stranger(connected: socket.socket, path: Path) -> None:
             f"{path} is answered by another account of this machine ({whose}), and nothing was"
             " asked of it: ask as that account, or name another home"
         )
+    return listens
 
 
 def _gone(home: Path, why: str) -> NoDaemonError:

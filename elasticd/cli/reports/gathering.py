@@ -17,6 +17,7 @@ from elasticd.cli.reports.facts import JobFacts
 from elasticd.cli.reports.fields import maps, number
 from elasticd.cli.reports.losses import LEAST_POINTS, LoggedCurve, curve, thinned
 from elasticd.client.client import Client
+from elasticd.client.connection import Connection
 from elasticd.core.jobs.losses import Loss
 from elasticd.core.words.requests.checkpoints import ListCheckpoints
 from elasticd.core.words.requests.looking import OpenOutputs, ReadEvents, ShowStatus
@@ -110,7 +111,7 @@ def _curves(client: Client, job: JobId, lacking: list[str]) -> list[LoggedCurve]
                 drawn = None
                 if (number(frame, "bytes") or 0) > _MOST_LOG_BYTES:
                     lacking.append(f"A curve of {name}: it is longer than {_MOST_LOG_BYTES} bytes.")
-                elif (text := _text(Path(str(path)))) is not None:
+                elif (text := _text(connection, Path(str(path)))) is not None:
                     drawn = curve(name, text)
                 if drawn is not None and len(curves) < _MOST_CURVES:
                     curves.append(drawn)
@@ -122,12 +123,13 @@ def _curves(client: Client, job: JobId, lacking: list[str]) -> list[LoggedCurve]
     return curves
 
 
-def _text(path: Path) -> str | None:
+def _text(connection: Connection, path: Path) -> str | None:
     """What is in a file, if it is one and not too long."""
     # It may be a link or a pipe by now.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with open(os.open(path, flags), "rb") as file:
+            connection.require_own(file.fileno(), path)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             data = file.read(_MOST_LOG_BYTES + 1)

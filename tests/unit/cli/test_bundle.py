@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import tarfile
@@ -19,6 +20,7 @@ from elasticd.cli.mac.running import TrialResult
 from elasticd.errors import OperationError
 from elasticd.preflight.finding import ProbeFinding, failed, passed
 from elasticd.shell.storage.health import examine
+from tests.integration.otheraccount import need_root
 from tests.unit.cli.test_machine import mac
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -74,6 +76,19 @@ def test_a_bundle_has_logs_and_versions_and_no_secret(
     assert json.loads(found["versions.json"])["mlx"] != "-"
     assert json.loads(found["doctor.json"])["homes"][0]["home"] == str(lived)
     assert b"logs/ " in found["home-0/files.txt"]
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link, lambda path, link: os.mkfifo(link)])
+def test_root_packs_no_file_to_which_a_link_leads(
+    lived: Path, tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    need_root()
+    (tmp_path / "of-root").write_text("not for others\n")
+    (lived / "daemon.log").unlink()
+    make(tmp_path / "of-root", lived / "daemon.log")
+    path = tmp_path / "found.tar.gz"
+    write_bundle(path, [lived], {})
+    assert "home-0/daemon.log" not in packed(path)
 
 
 def test_nothing_is_written_over(ctl: Ctl, lived: Path, tmp_path: Path) -> None:

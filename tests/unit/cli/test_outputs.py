@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.otheraccount import need_root
+from tests.nobody import NOBODY
+
 from .test_commands import Ctl, Daemon
 
 Serve = Callable[..., list[dict[str, Any]]]
@@ -128,6 +131,20 @@ def test_what_is_a_link_or_a_pipe_by_now_is_not_read(
     code, _, warned = ctl("outputs", "j", "--out", out, "--home", home)
     assert code == 1 and warned.count("changed while it was read") == 2
     assert [path.name for path in out.iterdir()] == ["a"]
+
+
+def test_as_root_only_files_of_the_daemons_account_are_copied(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
+) -> None:
+    need_root()
+    daemon(home, {"outputs": serve(a="one")}).pose()
+    out = tmp_path / "out"
+    code, _, warned = ctl("outputs", "j", "--out", out, "--home", home)
+    assert code == 1 and "source-0: the daemon, which runs as nobody, names this" in warned
+    assert not out.exists()
+    os.chown(tmp_path / "source-0", NOBODY, -1)
+    assert ctl("outputs", "j", "--out", out, "--home", home)[0] == 0
+    assert (out / "a").read_text() == "one"
 
 
 def test_a_file_that_is_left_out_for_its_name_is_named(

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from elasticd.checkpoints import export
+from elasticd.checkpoints.codec import METADATA_KEY, write_shard
 from elasticd.cli.moments import since
 from elasticd.cli.output import in_order
 from elasticd.errors import UsageError
+from tests.integration.otheraccount import need_root
+from tests.nobody import NOBODY
 from tests.nofile import SORTS, no_file
 
 from .test_commands import Ctl, Daemon
@@ -390,6 +394,26 @@ def test_an_export_replaces_files_alone(
         )
         assert (code, out, fake.requests) == (2, "", []) and SORTS[sort] in err
         assert err.count("\n") == 1 and unchanged()
+
+
+def test_root_exports_no_file_of_another_account_than_the_daemons(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path
+) -> None:
+    need_root()
+    shard, out = tmp_path / "shard", tmp_path / "out.safetensors"
+    said = {METADATA_KEY: json.dumps({"user": {"optimizer": {}}})}
+    digest = write_shard(shard, {"model/a": mx.zeros((2,))}, said).digest
+    ready = {
+        "files": [[str(shard), digest]],
+        "checkpoint": {"step": 1, "lineage": "ab", "digest": "cd"},
+    }
+    daemon(home, {"checkpoints_open": ready}).pose()
+    command = ["checkpoints", "export", "j", "--out", out, "--home", home]
+    code, _, err = ctl(*command)
+    assert code == 1 and "shard: the daemon, which runs as nobody, names this file" in err
+    assert not out.exists()
+    os.chown(shard, NOBODY, -1)
+    assert ctl(*command)[0] == 0 and out.exists()
 
 
 def test_the_files_of_an_export(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.errors import UsageError
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId
+from tests.integration.otheraccount import need_root
 from tests.nofile import SORTS, no_file
 
 from .test_commands import PROGRAM, Ctl, Daemon
@@ -69,6 +70,16 @@ def test_the_file_is_named_after_the_job(
     assert asked["status"] == {"do": "status", "job": "byte", "parts": True, "settings": True}
     assert {asked[do]["job"] for do in ("events", "checkpoints", "outputs")} == {JOB}
     assert os.listdir(here) == [f"{JOB}.html"]
+
+
+def test_root_reads_no_file_of_another_account_than_the_daemons(
+    ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any], here: Path
+) -> None:
+    need_root()
+    daemon(home, answers).pose()
+    assert ctl("report", "byte", "--home", home)[0] == 0
+    text = (here / f"{JOB}.html").read_text()
+    assert "losses.csv: second column" not in text and "names this file of another" in text
 
 
 def test_what_daemons_kept_of_the_loss_and_of_steps(

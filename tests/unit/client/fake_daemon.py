@@ -21,6 +21,7 @@ import psutil
 from elasticd.errors import DamageError
 from elasticd.ipc.frames import FrameSocket
 from elasticd.settings import config
+from tests.nobody import as_nobody
 
 PROGRAM = Path(__file__)
 
@@ -47,6 +48,11 @@ class FakeDaemon:
         self._path = home / "control.sock"
         self._socket.listen(16)
         self._threads = [threading.Thread(target=self._accept)]
+
+    def pose(self) -> None:
+        """As root: be a daemon of another account from now on."""
+        with as_nobody():
+            self._socket.listen(16)
 
     def __enter__(self) -> Self:
         self._threads[0].start()
