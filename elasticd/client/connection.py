@@ -271,8 +271,8 @@ def _is_full(error: OSError, home: Path, platform: str) -> bool:
 
 
 def _asked_account(connected: socket.socket, path: Path) -> int | None:
-    """Whose daemon it is; None: nobody can say. The folders on the way may have been others a moment
-    ago, so that is what the system says of the connection itself.
+    """Whose daemon it is; None: nobody can say. The folders on the way may have been others a
+    moment ago, so that is what the system says of the connection itself.
 
     Raises:
         UsageError: neither root does, nor our own account. (Root may ask any.)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.wholefolder import whole_folder
+from tests.integration.otheraccount import need_root
+from tests.nobody import NOBODY
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
@@ -27,6 +29,28 @@ def test_who_may_look_into_it_is_up_to_its_owner(
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == (0o777 & ~umask if made is None else made)
     assert list(tmp_path.iterdir()) == [folder] and (folder / "a").exists()
+
+
+@pytest.mark.parametrize("laid", ["meanwhile", "by another account"])
+def test_who_lays_a_folder_there_opens_nothing(tmp_path: Path, laid: str) -> None:
+    folder = tmp_path / "out"
+
+    def lay() -> None:
+        folder.mkdir()
+        folder.chmod(0o777)
+
+    if laid != "meanwhile":
+        need_root()
+        lay()
+        os.chown(folder, NOBODY, -1)
+    before = os.umask(0o077)
+    try:
+        with whole_folder(folder):
+            if laid == "meanwhile":
+                lay()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.geteuid()
 
 
 def test_nothing_is_left_of_one_that_failed(tmp_path: Path) -> None:

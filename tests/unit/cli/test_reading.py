@@ -404,6 +404,7 @@ def test_root_exports_no_file_of_another_account_than_the_daemons(
     said = {METADATA_KEY: json.dumps({"user": {"optimizer": {}}})}
     digest = write_shard(shard, {"model/a": mx.zeros((2,))}, said).digest
     ready = {
+        "path": "is to be taken",  # by the fake
         "files": [[str(shard), digest]],
         "checkpoint": {"step": 1, "lineage": "ab", "digest": "cd"},
     }
