@@ -107,8 +107,7 @@ class Run:
         spec = self._seat.spec
         self.state = Namespace()
         """What the script keeps from step to step, and what is stored: ``run.state.beta = 1``."""
-        used = (model, data, collate, loss)
-        self._own = OwnState(sys._getframe(1), self.state, data, used)
+        self._own = OwnState(sys._getframe(1), (model, optimizer), self.state, data, collate, loss)
         batches = Batches(spec.batch.global_, spec.batch.micro)
         source = source_of(data, batches, spec.train.seed)
         self._collate: Collate = collate or stack

@@ -1,8 +1,8 @@
 """What a script draws from besides the global generators: generators of its own are adopted, and
 what can't be is named.
 
-A random key of MLX that the loop's body splits, and a generator that the body has made, are
-variables of one process: whoever joins later has others.
+A random key of MLX that the loop's body splits, a generator that the body has made, and arrays that
+it changes are variables of one process: whoever joins later has others.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from elasticd.train.steps.generators import (
 )
 from elasticd.train.steps.reach import MOST_REACHED, reached
 from elasticd.train.steps.scriptnames import names, outside
+from elasticd.train.steps.unkept import Unkept
 
 BODIES = 10
-"""So many of the loop's bodies are looked at for generators that they have made."""
+"""So many of the loop's bodies are looked at for what they have made and changed."""
 MOST_SPLITS = 16
 """Of one key in one body."""
 _SPLIT_INTO = (2, 3, 4)
@@ -36,10 +37,13 @@ _SPLIT_INTO = (2, 3, 4)
 class OwnState:
     """Of one run; for the training thread alone. Each frame is only looked at, never kept."""
 
-    def __init__(self, frame: FrameType, kept: Namespace, data: Any, others: Iterable[Any]) -> None:
-        """``frame`` has called ``Run(…)`` with ``data`` and ``others``. What a stream draws from is
-        its own affair: it may be drawn from ahead of need, by a thread of its own. What else it can
-        come to, such as its trainer's, is told apart by :meth:`stream_proved`."""
+    def __init__(
+        self, frame: FrameType, trained: tuple[Any, Any], kept: Namespace, data: Any, *others: Any
+    ) -> None:
+        """``frame`` has called ``Run(…)`` with ``trained``, which are a model and its optimizer,
+        ``data`` and ``others``. What a stream draws from is its own affair: it may be drawn from
+        ahead of need, by a thread of its own. What else it can come to, such as its trainer's, is
+        told apart by :meth:`stream_proved`."""
         script = outside(frame)
         self._home = None if script is None else script.f_globals
         self._streams: tuple[Any, ...] = ()
@@ -50,10 +54,11 @@ class OwnState:
         self._made: dict[int, tuple[Any, bytes]] = {}
         """By id, those that a body has left: with where it stood then."""
         self._named: set[str] = set()
+        self._unkept = Unkept(*trained, kept, data)
         if callable(data) and not hasattr(data, "__getitem__"):
             self._streams = (data,)
         randomness.own().begin(kept.generators)
-        self._adopt([*names(frame, self._home).values(), *others])
+        self._adopt([*names(frame, self._home).values(), trained[0], data, *others])
         found = reached(self._streams, is_generator).found
         self._marks = [(generator, mark_of(generator)) for generator in found]
 
@@ -67,6 +72,7 @@ class OwnState:
         """Its generators are its own affair: they stand where its stored state says. Those that it
         only leads to aren't, and are taken as they are before a state is loaded."""
         self._tracked.append(thing)
+        self._unkept.keep(thing)
         self._adopt([thing])
 
     def _adopt(self, values: Iterable[Any]) -> bool:
@@ -85,6 +91,7 @@ class OwnState:
         here = names(frame, self._home)
         all_seen = self._adopt(here.values())
         self._keys = _keys_of(here)
+        self._unkept.loop_begins(here)
         if all_seen:
             self._made = {id(g): (g, b"") for g in reached(here.values(), is_generator).found}
             return []
@@ -103,7 +110,7 @@ class OwnState:
         here = names(frame, self._home)
         found = self._split(here)
         if self._bodies <= BODIES:
-            found += self._kept_alive(here)
+            found += self._kept_alive(here) + self._unkept.body_ends(here)
         return found
 
     def _split(self, here: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ def loss_fn(model, x, y):
 data = list(zip(x, y, strict=True))
 run = elasticd.Run(model=model, optimizer=optim.Adam(1e-2), loss=loss_fn, data=data)
 ema = elasticd.EMA(model, 0.95)
+run.track("ema", ema)
 for step in run:
     ema.update()
     if step.number % 12 == 0:

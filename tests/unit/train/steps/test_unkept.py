@@ -1,0 +1,168 @@
+"""Arrays that are the script's own, and that its bodies change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import pytest
+from mlx.utils import tree_map
+
+import elasticd
+from tests.unit.train.cohort import Cohort, spec
+
+MEANT = "the loop's body changes these arrays, and they are the script's own"
+
+
+def said(
+    loop: Callable[[elasticd.Run, nn.Module], None], capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """What stands on stderr of a run whose loop is ``loop``. (It is to be in the module that calls
+    ``Run(…)``.)"""
+
+    def script(seat: Any) -> None:
+        model = nn.Linear(2, 1)
+        run = elasticd.Run(
+            model=model,
+            optimizer=optim.Adam(0.1),
+            loss=lambda model, x, y: nn.losses.mse_loss(model(x), y),
+            data=[(mx.ones(2) * (n / 20), mx.ones(1)) for n in range(20)],
+        )
+        loop(run, model)
+
+    (result,) = Cohort(spec(train__steps=6), script, random.Random(0)).run(["a"]).values()
+    if result.error is not None:
+        raise result.error
+    return capsys.readouterr().err.splitlines()
+
+
+def follow(average: Any, model: nn.Module) -> Any:
+    return tree_map(lambda a, p: 0.9 * a + 0.1 * p, average, model.trainable_parameters())
+
+
+class Average:
+    """As a callback has it: there is nothing before the first step."""
+
+    def __init__(self) -> None:
+        self.shadow: Any = None
+
+    def step_ends(self, model: nn.Module) -> None:
+        first = self.shadow is None
+        now = model.trainable_parameters()
+        self.shadow = tree_map(share, now) if first else follow(self.shadow, model)
+
+
+def share(array: mx.array) -> mx.array:
+    return array + 0
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.callbacks = [Average()]
+
+
+def in_a_callback(run: elasticd.Run, model: nn.Module) -> None:
+    trainer = Trainer()
+    for _ in run:
+        trainer.callbacks[0].step_ends(model)
+
+
+def in_a_module(run: elasticd.Run, model: nn.Module) -> None:
+    teacher = nn.Linear(2, 1)
+    for _ in run:
+        teacher.update(follow(teacher.parameters(), model))
+
+
+def in_a_variable(run: elasticd.Run, model: nn.Module) -> None:
+    average = tree_map(share, model.trainable_parameters())
+    for _ in run:
+        average = follow(average, model)
+
+
+def in_a_closure(run: elasticd.Run, model: nn.Module) -> None:
+    def made() -> Callable[[], None]:
+        average = tree_map(share, model.trainable_parameters())
+
+        def update() -> None:
+            nonlocal average
+            average = follow(average, model)
+
+        return update
+
+    update = made()
+    for _ in run:
+        update()
+
+
+def in_place(run: elasticd.Run, model: nn.Module) -> None:
+    queue = mx.zeros((12, 2))
+    for step in run:
+        queue[step.number - 1] = model["weight"][0]
+
+
+def ready_made(run: elasticd.Run, model: nn.Module) -> None:
+    ema = elasticd.EMA(model, 0.9)
+    for _ in run:
+        ema.update()
+
+
+@pytest.mark.parametrize(
+    ("loop", "name"),
+    [
+        (in_a_callback, "trainer.callbacks.0.shadow"),
+        (in_a_module, "teacher"),
+        (in_a_variable, "average"),
+        (in_a_closure, "update.average"),
+        (in_place, "queue"),
+        (ready_made, "ema._average"),
+    ],
+)
+def test_what_no_state_has_is_named_once(
+    loop: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = said(loop, capsys)
+    assert line.startswith(f"elasticd: {name}: {MEANT}")
+    assert "run.state" in line and "run.track" in line
+
+
+def tracks_it(run: elasticd.Run, model: nn.Module) -> None:
+    ema, trainer, teacher = elasticd.EMA(model, 0.9), Trainer(), nn.Linear(2, 1)
+    run.track("ema", ema)
+    run.track("teacher", teacher)
+    run.state.average = average = tree_map(share, model.trainable_parameters())
+    for _ in run:
+        ema.update()
+        teacher.update(follow(teacher.parameters(), model))
+        run.state.average = average = follow(run.state.average, model)
+    assert trainer.callbacks and average
+
+
+def looks_at_the_state(run: elasticd.Run, model: nn.Module) -> None:
+    optimizer = run._optimizer
+    state, now = [model.state, optimizer.state], model.trainable_parameters()
+    for _ in run:
+        now, state = model.trainable_parameters(), [model.state, optimizer.state]
+    assert now and state
+
+
+def has_names_of_one_step(run: elasticd.Run, model: nn.Module) -> None:
+    x = mx.ones(2)
+    for step in run:
+        x = mx.full((4, 2), step.number)
+        out = model(x)
+        mx.eval(out)
+
+
+def only_reads(run: elasticd.Run, model: nn.Module) -> None:
+    kept = {"first": mx.ones(3), "teacher": nn.Linear(2, 1), "optimizer": optim.Adam(0.1)}
+    for _ in run:
+        mx.eval(kept["first"] + 1)
+
+
+@pytest.mark.parametrize("loop", [tracks_it, looks_at_the_state, has_names_of_one_step, only_reads])
+def test_nothing_is_said_of_others(loop: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(loop, capsys) == []
