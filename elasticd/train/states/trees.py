@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import mlx.core as mx
 import numpy as np
+from mlx.nn.layers.base import Module
 
 from elasticd.errors import MismatchError, UsageError
 
@@ -40,27 +41,32 @@ class Slot:
 
 
 class _InPlace:
-    """A tuple in its place: what is put into it makes another one there.
+    """A list, tuple or dict in its place: a pass of a model may put another one there.
 
     Raises:
         LookupError: something else is there by now.
     """
 
-    def __init__(self, place: Slot) -> None:
+    def __init__(self, place: Slot, first: Any) -> None:
+        """``first`` is there now."""
         self._place = place
+        self._kind = next(kind for kind in (dict, list, tuple) if isinstance(first, kind))
 
-    def _tuple(self) -> tuple[Any, ...]:
+    def _there(self) -> Any:
         found = self._place.value
-        if isinstance(found, tuple):
+        if isinstance(found, self._kind):
             return found
-        raise LookupError("there is no tuple any more")
+        raise LookupError(f"there is no {self._kind.__name__} any more")
 
-    def __getitem__(self, number: int) -> Any:
-        return self._tuple()[number]
+    def __getitem__(self, key: Any) -> Any:
+        return self._there()[key]
 
-    def __setitem__(self, number: int, value: Any) -> None:
-        before = self._tuple()
-        self._place.put(rebuilt(before, (*before[:number], value, *before[number + 1 :])))
+    def __setitem__(self, key: Any, value: Any) -> None:
+        before = self._there()
+        if isinstance(before, tuple):
+            self._place.put(rebuilt(before, (*before[:key], value, *before[key + 1 :])))
+        else:
+            before[key] = value
 
 
 def rebuilt(tree: Any, items: Iterable[Any]) -> Any:
@@ -83,10 +89,20 @@ def _find(tree: Any, container: Any, prefix: str, found: dict[str, Slot], kind: 
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in items:
         if isinstance(value, (dict, list, tuple)):
-            inner = _InPlace(Slot(container, key)) if isinstance(value, tuple) else value
+            may_go = _may_go(value, tree, container)
+            inner = _InPlace(Slot(container, key), value) if may_go else value
             _find(value, inner, f"{prefix}{key}.", found, kind)
         elif isinstance(value, kind):
             found[f"{prefix}{key}"] = Slot(container, key)
+
+
+def _may_go(value: Any, holder: Any, container: Any) -> bool:
+    """Whether ``holder`` may have another one in the place of ``value`` when it is looked at again:
+    a tuple can't be written, and a module may assign what it has that is no module."""
+    if isinstance(value, tuple):
+        return True
+    within = isinstance(holder, Module) or isinstance(container, _InPlace)
+    return within and not isinstance(value, Module)
 
 
 def arrays(tree: Any) -> dict[str, mx.array]:

@@ -102,7 +102,7 @@ class Forward:
         after = {path: slot.value for path, slot in slots.items()}
         come, gone = after.keys() - self.base.keys(), self.base.keys() - after.keys()
         if gone or not self._state.lazy.admit(come):
-            which = min(come | gone, key=lambda path: (is_private(path), path))
+            which = min(gone or come, key=lambda path: (is_private(path), path))
             raise UsageError(f"the forward pass made {which} come or go; make it beforehand")
         mx.eval(outputs, after)
         self._slots |= {path: slots[path] for path in come}

@@ -99,7 +99,7 @@ class Unkept:
         look = _Look()
         for thing in self._state:
             look.at(thing, is_state=True)
-        found = {}
+        found: dict[str, ScriptArray] = {}
         for name, value in here.items():
             found |= look.at(value, name)
         return found
@@ -178,5 +178,5 @@ def _mark(array: mx.array) -> _Mark:
     if array.nbytes > _MOST_BYTES or array.size == 0:
         return _Mark(kind, id(array))
     words = mx.uint32 if array.nbytes % 4 == 0 else mx.uint8
-    whole = mx.sum(mx.contiguous(array).reshape(-1).view(words)).item()
-    return _Mark(kind, int(whole))
+    whole: Any = mx.sum(mx.contiguous(array).reshape(-1).view(words)).item()
+    return _Mark(kind, whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -38,6 +39,39 @@ class Growing(Anchored):
         result = super().__call__(x)
         assert self._anchor is not None
         self._anchor = self._anchor + 1
+        return result
+
+
+class Statistics(Anchored):
+    """Each pass puts its statistics into a list or dict, or another one in the place of it."""
+
+    def __init__(self, anew: bool, kind: str) -> None:
+        super().__init__()
+        self._is_anew, self._kind = anew, kind
+        self._held: Any = self._hold(mx.zeros(4), mx.ones(4))
+
+    def _hold(self, mean: mx.array, spread: mx.array) -> Any:
+        if self._kind == "dict":
+            return {"mean": mean, "spread": spread}
+        return [[mean], [spread]] if self._kind == "nested" else [mean, spread]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        held = self._held
+        inner = [held["mean"], held["spread"]] if self._kind == "dict" else held
+        mean, spread = (one[0] if self._kind == "nested" else one for one in inner)
+        flat = mx.stop_gradient(x.reshape(-1, 4))
+        result = super().__call__((x - mean) / (1 + spread))
+        now = self._hold(0.9 * mean + 0.1 * flat.mean(0), 0.9 * spread + 0.1 * flat.var(0))
+        if self._kind == "gone":
+            self._held = []
+        elif self._is_anew:
+            self._held = now
+        elif self._kind == "nested":
+            held[0][0], held[1][0] = now[0][0], now[1][0]
+        elif self._kind == "dict":
+            held |= now
+        else:
+            held[:] = now
         return result
 
 
@@ -143,7 +177,7 @@ def script(kind: type[Anchored], low: bool, **more: Any) -> str:
     return run.digest()
 
 
-def made(kind: type[Anchored], low: bool, seed: int, names: str, **more: Any) -> list[str]:
+def made(kind: Callable[[], Anchored], low: bool, seed: int, names: str, **more: Any) -> list[str]:
     dice = random.Random(seed)
     cohort = Cohort(spec(train__steps=6), lambda seat: script(kind, low, **more), dice)
     if len(names) > 1:
@@ -177,6 +211,21 @@ def test_what_every_pass_changes_is_refused_by_name_or_summed() -> None:
         made(Telling, False, 0, "a")
     with pytest.raises(UsageError, match=r"made float32\[6,4\] of layers\.0\._known, which was"):
         made(Remembering, False, 0, "a")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["list", "dict", "nested"])
+def test_what_every_pass_puts_in_a_list_s_place_is_summed(kind: str, seed: int) -> None:
+    """As where it writes into the list that is there."""
+    into, anew = (lambda: Statistics(False, kind)), (lambda: Statistics(True, kind))
+    (alone,) = made(into, True, 0, "a")
+    assert made(anew, True, 0, "a") == [alone]
+    assert set(made(anew, True, seed, "abc")) == {alone}
+
+
+def test_a_list_that_a_pass_makes_shorter_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"made layers\.0\._held\.0 come or go"):
+        made(lambda: Statistics(True, "gone"), True, 0, "a")
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

@@ -142,7 +142,7 @@ def tracks_it(run: elasticd.Run, model: nn.Module) -> None:
 
 
 def looks_at_the_state(run: elasticd.Run, model: nn.Module) -> None:
-    optimizer = run._optimizer
+    optimizer: Any = run._optimizer
     state, now = [model.state, optimizer.state], model.trainable_parameters()
     for _ in run:
         now, state = model.trainable_parameters(), [model.state, optimizer.state]
@@ -158,7 +158,11 @@ def has_names_of_one_step(run: elasticd.Run, model: nn.Module) -> None:
 
 
 def only_reads(run: elasticd.Run, model: nn.Module) -> None:
-    kept = {"first": mx.ones(3), "teacher": nn.Linear(2, 1), "optimizer": optim.Adam(0.1)}
+    kept: dict[str, Any] = {
+        "first": mx.ones(3),
+        "teacher": nn.Linear(2, 1),
+        "optimizer": optim.Adam(0.1),
+    }
     for _ in run:
         mx.eval(kept["first"] + 1)
 
