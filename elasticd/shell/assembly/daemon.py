@@ -144,7 +144,6 @@ class Daemon:
         parts = self._children, self._states, self._keeper
         self._forgetting = Forgetting(*parts, events, self._remembered)
         self._tidying = self._make_tidying(events)
-        self._keeper.ended.beyond = self._tidying.beyond
         perform = Performers(
             self._talk,
             self._records,

@@ -49,6 +49,7 @@ def follow(
     """To be started. ``running``: what ``file`` said when the daemon read it."""
 
     peers = frozenset(running.peers)
+    keeper.ended.beyond = tidying.beyond
 
     def take(settings: NodeConfig) -> None:
         nonlocal peers

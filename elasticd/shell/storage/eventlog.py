@@ -164,7 +164,7 @@ class EventLog:
             raise TypeError("a vector is a map")
         return self._lacking.batches(vector, after)
 
-    def runs(self, job: JobId | None) -> list[list[Event] | Path]:
+    def runs(self, job: JobId | None) -> Iterator[list[Event] | Path]:
         """What there is, of a job or (None) of all: events in memory, or the file with them."""
         return self._kept.runs(job)
 

@@ -114,13 +114,15 @@ def _behind() -> OperationError:
     return OperationError(f"fell {MAX_WAITING_EVENTS} events behind")
 
 
-def _settled(log: EventLog, runs: Runs, since: float = 0.0) -> Runs:
+def _settled(log: EventLog, runs: Iterator[Run], since: float = 0.0) -> Runs:
     """With all that was kept when there were these runs."""
-    if any(isinstance(run, Path) for run in runs):
-        log.settled()
     if since:
-        runs = [run for run in runs if not isinstance(run, Path) or _written_since(run, since)]
-    return runs
+        log.settled()
+        return [run for run in runs if not isinstance(run, Path) or _written_since(run, since)]
+    found = [*runs]
+    if any(isinstance(run, Path) for run in found):
+        log.settled()
+    return found
 
 
 def _written_since(path: Path, since: float) -> bool:
@@ -162,9 +164,10 @@ def _next(events: Iterator[Event]) -> list[Event]:
     return list(islice(events, EVENTS_AT_ONCE))
 
 
-def _of_kinds(log: EventLog, runs: Runs, kinds: frozenset[str]) -> list[Event]:
-    runs = _settled(log, runs)
-    found = [event for run in runs for event in _events(run) if event.get("kind") in kinds]
+def _of_kinds(log: EventLog, runs: Iterator[Run], kinds: frozenset[str]) -> list[Event]:
+    found = [
+        event for run in _settled(log, runs) for event in _events(run) if event.get("kind") in kinds
+    ]
     return sorted(found, key=order_of)
 
 

@@ -9,9 +9,10 @@ longest ago is put away first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from elasticd.shell.storage import eventform, eventshelf
@@ -115,16 +116,16 @@ class KeptEvents:
         """Which events of that file lie on the disk only, packed."""
         return self._shelves[name]
 
-    def runs(self, job: str | None) -> list[list[Event] | Path]:
-        """What there is, of a job or (None) of all: events in memory, or the file with them."""
-        names = dict.fromkeys((*self._memory, *self._shelves)) if job is None else [job]
-        return [
-            self._files.path(name)
-            if name in self._shelves
-            else [*self._memory[name].events.values()]
-            for name in names
-            if name in self._shelves or name in self._memory
+    def runs(self, job: str | None) -> Iterator[list[Event] | Path]:
+        """What there is now, of a job or (None) of all: events in memory, or the file with them.
+        The paths are made one by one: of years there are many, and most are looked at once."""
+        names = {*self._memory, *self._shelves} if job is None else {job}
+        shelved = names.intersection(self._shelves)
+        live = [
+            [*self._memory[name].events.values()]
+            for name in names.difference(shelved).intersection(self._memory)
         ]
+        return chain(live, map(self._files.path, sorted(shelved)))
 
     def in_memory(self) -> Iterable[tuple[str, Iterable[Key]]]:
         """Per file which events there are."""

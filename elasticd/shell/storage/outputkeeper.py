@@ -61,7 +61,6 @@ class OutputKeeper:
         self._outputs, self._output_folder, self._runs = outputs, output_folder, runs
         self.limit_bytes = limit_bytes
         self._copying = WeakValueDictionary[JobId, asyncio.Lock]()
-        """Those that somebody has, or waits for."""
         self._forgotten: set[JobId] = set()
         self._waiting: set[JobId] = set()
         self._tasks = Tasks("copying a job's output")
@@ -130,8 +129,7 @@ class OutputKeeper:
             making = asyncio.ensure_future(asyncio.to_thread(Coming, self._output_folder(job)))
             await asyncio.wait([making], timeout=NAMES_SECONDS)  # not for a disk that hangs
         self._mine[job] = counter  # a copy that is named from now on is not in place
-        naming = self._naming.get(job)
-        if naming is not None and not naming.done():
+        if (naming := self._naming.get(job)) is not None and not naming.done():
             ended, _ = await asyncio.wait([naming], timeout=NAMES_SECONDS)
             if not ended:
                 log.warning("the output of the main before is not all in place", job=job)
@@ -141,10 +139,9 @@ class OutputKeeper:
     async def _follow(self, job: JobId) -> None:
         async with self._lock(job):
             self._waiting.discard(job)
-            if not self.limit_bytes:
-                return
             world = await self._outputs.last_world(job)
-            if world is None or world[1][0] == self._outputs.me or job in self._forgotten:
+            unwanted = job in self._forgotten or not self.limit_bytes
+            if unwanted or world is None or world[1][0] == self._outputs.me:
                 return
             task = asyncio.current_task()
             assert task is not None
@@ -255,10 +252,7 @@ class OutputKeeper:
             await self._place(job, idle=not self._runs(job))
 
     def _lock(self, job: JobId) -> asyncio.Lock:
-        lock = self._copying.get(job)
-        if lock is None:
-            lock = self._copying[job] = asyncio.Lock()
-        return lock
+        return self._copying.setdefault(job, asyncio.Lock())
 
     async def _copy(
         self,
@@ -298,8 +292,7 @@ class OutputKeeper:
             raise
 
     async def _place(self, job: JobId, *, idle: bool, newer: bool = False) -> None:
-        copy = await asyncio.to_thread(self._outputs.copies.newest, job)
-        if copy is not None:
+        if (copy := await asyncio.to_thread(self._outputs.copies.newest, job)) is not None:
             await self._put(job, copy.files, copy.made, None, idle=idle, newer=newer)
 
     async def _put(

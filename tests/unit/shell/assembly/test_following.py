@@ -25,7 +25,8 @@ def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of
     async def main() -> None:
         a = Daemon("a", kept, gone, back)
         running = NodeConfig(node_id="a", peers=(kept, gone, back))
-        part = cast(Any, SimpleNamespace(keep_within=lambda limit: None))
+        part = cast(Any, SimpleNamespace(keep_within=lambda limit: None, beyond=frozenset))
+        part.ended = SimpleNamespace()
         talk: Any = SimpleNamespace(
             peers=a.peers,
             happened=lambda *said: None,
@@ -34,6 +35,7 @@ def test_an_address_that_is_a_peer_no_more_is_forgotten_as_one_that_was_heard_of
         )
         file = tmp_path / "elasticd.toml"
         watch = follow(tmp_path, file, running, part, part, part, talk, part)
+        assert part.ended.beyond is part.beyond, "nobody is asked for what is removed soon"
         a.peers.dial(running.peers)
         watch._changed(replace(running, peers=(kept,)))
         watch._changed(replace(running, peers=(kept, back)))
