@@ -6,7 +6,8 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
 
@@ -27,13 +28,27 @@ def make_private(home: Path, mode: int = 0o700) -> None:
     home.mkdir(mode, exist_ok=True)
 
 
-def refuse_open(home: Path, me: int | None = None) -> None:
+def ignoring_owners(home: Path, system: str = sys.platform) -> str | None:
+    """The disk with it, if the system doesn't mind there who owns a file."""
+    if system != "darwin":
+        return None
+    from elasticd.settings.volumes import without_owners  # Macs alone need what that loads
+
+    return without_owners(home)
+
+
+def refuse_open(
+    home: Path,
+    me: int | None = None,
+    ignoring: Callable[[Path], str | None] = ignoring_owners,
+) -> None:
     """Whoever owns a folder, or may write there, could replace the control socket, drop a job, or
     lay a link by which we write elsewhere. Whoever may replace a folder above it, or a link that
     leads there, could put another home in its place.
 
     Args:
         me: whose the home is to be; None: the account of this process.
+        ignoring: the disk of a home, where owners don't count.
 
     Raises:
         UsageError: another account than that or root could do so.
@@ -42,6 +57,14 @@ def refuse_open(home: Path, me: int | None = None) -> None:
     for passed in _way_to(home):
         _refuse_passed(passed, home, me)
     found = home.stat()
+    if (disk := ignoring(home)) is not None:
+        raise UsageError(
+            f"{home} is on a disk on which macOS ignores who owns a file ({disk}), so that every"
+            " account of this machine can read its keys and command the daemon:"
+            f" 'sudo diskutil enableOwnership {quote(disk)}', then"
+            f" 'sudo chown -R {account_name(me)} {quote(str(home))}'; or name a home on another"
+            " disk"
+        )
     if found.st_uid not in (0, me):
         raise UsageError(
             f"{home} belongs to another account of this machine ({account_name(found.st_uid)}),"

@@ -12,7 +12,7 @@ from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
 from elasticd.client.client import Client
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import UsageError
-from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.ownhome import ignoring_owners, make_private, refuse_open
 from elasticd.shell.control.jobsfolder import find_jobs, refuse_foreign
 
 ME, OTHER = 54_321, 12_345
@@ -74,6 +74,14 @@ def test_a_link_or_a_folder_of_another_account_is_refused(home: Path, tmp_path: 
     os.chown(home.parent, OTHER, -1)
     with pytest.raises(UsageError, match=f"{home.parent}, on the way to {home}, belongs to"):
         refuse_open(home, ME)
+
+
+def test_a_disk_of_a_mac_on_which_owners_do_not_count_holds_no_home(home: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_open(home, owner(), lambda home: "/Volumes/My disk")
+    assert "'sudo diskutil enableOwnership '/Volumes/My disk''" in str(caught.value)
+    refuse_open(home, owner(), lambda home: None)
+    assert ignoring_owners(home, "linux") is None
 
 
 def test_a_link_that_leads_to_itself_ends(tmp_path: Path) -> None:

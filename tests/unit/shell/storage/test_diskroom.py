@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.shell.storage.diskroom import DiskRoom, Statfs, room_of
+from elasticd.settings.volumes import Statfs
+from elasticd.shell.storage.diskroom import DiskRoom, room_of
 
 TIB = 1 << 40
 BLOCK = 4096
