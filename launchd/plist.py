@@ -96,6 +96,8 @@ class DaemonPlist:
             "ThrottleInterval": THROTTLE_SECONDS,
             # From SIGTERM to SIGKILL: an orderly stop writes a last checkpoint.
             "ExitTimeOut": STOP_SECONDS,
+            # launchd makes the log: nobody else may read it. The daemon sees to it, too.
+            "Umask": 0o077,
             # Trainer and reducer outlive a crashed daemon for their grace period.
             "AbandonProcessGroup": True,
             # The default throttles CPU and I/O, and Background the GPU several times over.

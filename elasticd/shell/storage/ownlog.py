@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -40,13 +41,26 @@ def files(home: Path) -> tuple[Path, ...]:
     return home / NAME, Path(os.path.expanduser("~")) / LOG
 
 
+def close_to_others(home: Path, printed: Iterable[int] = PRINTED) -> None:
+    """Have no other account read it: launchd may make it as everybody's files are."""
+    for path in files(home):
+        for fd in _printing_to(path, printed):
+            found = os.fstat(fd)
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+                os.fchmod(fd, stat.S_IMODE(found.st_mode) & ~0o077)
+
+
 def _appends(path: Path, printed: Iterable[int]) -> bool:
     """Whether we print there; from now on to its end, wherever that is."""
-    found = False
+    fds = _printing_to(path, printed)
+    for fd in fds:
+        # Else we would go on where the file's end was, behind a hole.
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    return bool(fds)
+
+
+def _printing_to(path: Path, printed: Iterable[int]) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
-        for fd in printed:
-            if os.path.samestat(os.fstat(fd), path.stat()):
-                # Else we would go on where the file's end was, behind a hole.
-                fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
-                found = True
-    return found
+        there = path.stat()
+        return [fd for fd in printed if os.path.samestat(os.fstat(fd), there)]
+    return []

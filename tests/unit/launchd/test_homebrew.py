@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 FORMULA = (ROOT / "launchd/homebrew/elasticd.rb").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PREFIX = Path("/opt/homebrew")
-ONLY_OURS = {"AbandonProcessGroup", "ExitTimeOut", "ThrottleInterval"}
+ONLY_OURS = {"AbandonProcessGroup", "ExitTimeOut", "ThrottleInterval", "Umask"}
 """Keys that a service block has no words for; docs/macs.md says what that means."""
 
 

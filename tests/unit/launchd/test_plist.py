@@ -31,6 +31,7 @@ def test_every_key_that_the_facts_ask_for() -> None:
         "ThrottleInterval": 10,
         "ExitTimeOut": 90,
         "AbandonProcessGroup": True,
+        "Umask": 63,
         "ProcessType": "Interactive",
         "EnvironmentVariables": {
             "HOME": "/Users/ann",

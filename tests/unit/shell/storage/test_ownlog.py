@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.launchd.otherdisk import LOG
-from elasticd.shell.storage.ownlog import NAME, rotate
+from elasticd.shell.storage.ownlog import NAME, close_to_others, rotate
 
 
 @pytest.mark.parametrize("appends", [True, False])
@@ -44,6 +44,19 @@ def test_so_is_the_one_of_a_service_whose_home_is_on_another_disk(
         assert path.read_bytes() == b"later\n"
     finally:
         os.close(printed)
+
+
+def test_nobody_else_reads_it_however_it_was_made(tmp_path: Path) -> None:
+    path, other = tmp_path / NAME, tmp_path / "other"
+    printed = [os.open(each, os.O_WRONLY | os.O_CREAT) for each in (path, other)]
+    try:
+        for each in (path, other):
+            each.chmod(0o644)
+        close_to_others(tmp_path, printed)
+        assert [each.stat().st_mode & 0o777 for each in (path, other)] == [0o600, 0o644]
+    finally:
+        for fd in printed:
+            os.close(fd)
 
 
 def test_a_file_to_which_we_do_not_print_is_left_alone(tmp_path: Path) -> None:
