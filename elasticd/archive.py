@@ -326,7 +326,7 @@ def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
                 if len(content) != header.size:
                     raise ProtocolError("the archive ends too early")
                 yield header, content
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"the archive can't be read: {error}") from None
 
 

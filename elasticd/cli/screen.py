@@ -81,7 +81,7 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     with console.status("beginning", spinner="line") as status:
-        yield lambda text: status.update(clean(text))
+        yield lambda text: status.update(Text(clean(text)))  # a string would be markup
 
 
 def say_lines(lines: Iterable[Line]) -> None:

@@ -249,6 +249,13 @@ def header(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
     return info
 
 
+def chained(kind: bytes, data: bytes) -> bytes:
+    """Headers that each speak of the next, to no end."""
+    one = tarfile.TarInfo("x")
+    one.type, one.size = kind, len(data)
+    return (one.tobuf(tarfile.GNU_FORMAT) + data.ljust(512, b"\0")) * 3000
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -273,8 +280,10 @@ def header(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
         tar_of((header("d/" * (archive.DEEPEST + 1) + "x"), b"1")),
         tar_of((header("a"), b"x" * 5000))[:2000],
         b"\0" * (archive.MAX_ARCHIVE_BYTES + 1),
+        chained(tarfile.GNUTYPE_LONGNAME, b"a\0"),
+        chained(tarfile.XHDTYPE, b"11 path=xy\n"),
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_what_pack_never_writes_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(ProtocolError):

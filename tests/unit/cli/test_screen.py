@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,26 @@ def test_bars_are_harmless(capfd: pytest.CaptureFixture[str], status: dict[str, 
     console.print(story)
     out, _ = capfd.readouterr()
     assert out and harmless(out), out.encode("unicode_escape")
+
+
+def test_what_says_how_far_something_is_takes_no_markup() -> None:
+    """On a real terminal, of a process of its own."""
+    said = "[/none][bold]a file's name[/]"
+    program = (
+        "import sys, time; from elasticd.cli.screen import progress\n"
+        "with progress(False) as tell: tell(sys.argv[1]); time.sleep(0.3)"
+    )
+    ours, its = os.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", program, said],
+            stderr=its, env={**os.environ, "TERM": "xterm", "COLUMNS": "80"}, check=True,
+            timeout=60,
+        )  # fmt: skip
+        assert said.encode() in os.read(ours, 65536)
+    finally:
+        os.close(its)
+        os.close(ours)
 
 
 @pytest.mark.parametrize("labelled", [False, True])
