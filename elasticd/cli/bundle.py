@@ -34,7 +34,7 @@ from elasticd.namedfile import refuse_stdout
 from elasticd.settings.places import PAPERS
 from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
 from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
-from elasticd.shell.control.webtoken import TOKEN_FILE
+from elasticd.shell.control.webtoken import METRICS_FILE, TOKEN_FILE
 from elasticd.systemtools import release
 
 MOST_LOG_BYTES = 1 << 20
@@ -115,7 +115,7 @@ def versions() -> dict[str, str]:
 
 def secrets_of(home: Path) -> Iterator[bytes]:
     """What is secret in a home, as far as this account may read it."""
-    files = [home / TOKEN_FILE, home / SECRETS]
+    files = [home / TOKEN_FILE, home / METRICS_FILE, home / SECRETS]
     files += sorted(each for each in (home / PAPERS).glob("*") if each.suffix in (".key", ".json"))
     for file in files:
         try:

@@ -13,7 +13,7 @@ from elasticd.cli import screen
 from elasticd.cli.options import Home, Json, common
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import OperationError
-from elasticd.shell.control.webtoken import TOKEN_FILE, make_token, place_of, token_of
+from elasticd.shell.control.webtoken import TOKEN_FILE, place_of, renew_token, token_of
 from elasticd.shell.storage import papers
 
 
@@ -29,7 +29,8 @@ def dashboard(
 
     The page shows the cluster and its jobs, live. Who has the address with its token can also
     pause, resume and cancel jobs, and drain and undrain nodes: keep it to yourself. The token is
-    in the file dashboard.token of the home. Prometheus finds /metrics at the same address.
+    in the file dashboard.token of the home. Prometheus finds /metrics at the same address,
+    and needs no more than the token in metrics.token, which opens that alone.
 
     \b
     Examples:
@@ -45,8 +46,7 @@ def dashboard(
     if place.why:
         raise OperationError(f"there is no web page at {node}: {place.why}")
     if new_token:
-        (node / TOKEN_FILE).unlink(missing_ok=True)
-        make_token(node)
+        renew_token(node)
     token = token_of(node)
     if not token:
         raise OperationError(

@@ -48,7 +48,7 @@ from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
-from elasticd.shell.control.webtoken import PLACE_FILE, TOKEN_FILE
+from elasticd.shell.control.webtoken import METRICS_FILE, PLACE_FILE, TOKEN_FILE
 from elasticd.shell.storage import diskend
 from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
 from elasticd.shell.storage.health import HomeFinding, examine
@@ -58,8 +58,8 @@ from elasticd.supervision.roster import ChildRoster
 
 STATE = ("events", "reached", "archives", "work", "clones", "cache")
 RUNTIME = (
-    DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET, TOKEN_FILE, PLACE_FILE,
-    PAGE_LOG, REPORT_NAME, LINKS_NAME, SPEEDS_NAME, SPEED_NAME,
+    DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET, TOKEN_FILE, METRICS_FILE,
+    PLACE_FILE, PAGE_LOG, REPORT_NAME, LINKS_NAME, SPEEDS_NAME, SPEED_NAME,
 )  # fmt: skip
 
 OnMac = Annotated[

@@ -25,7 +25,7 @@ from elasticd.core.words.requests.checkpoints import ListCheckpoints
 from elasticd.core.words.requests.jobs import CancelJob, ChangeOfJob, PauseJob, ResumeJob
 from elasticd.core.words.requests.nodes import ChangeOfNode, DrainNode, UndrainNode
 from elasticd.dashboard.exposition import exposed
-from elasticd.dashboard.guard import HEADERS, Guard
+from elasticd.dashboard.guard import HEADERS, METRICS, Guard
 from elasticd.dashboard.live import MOST_PAGES, Live, Wanted
 from elasticd.dashboard.scraping import Scraping
 from elasticd.dashboard.telling import wire
@@ -215,7 +215,7 @@ def application(
             Route("/api/logs", desk.logs),
             Route("/api/checkpoints", desk.checkpoints),
             Route("/api/change", desk.change, methods=["POST"]),
-            Route("/metrics", desk.metrics),
+            Route(METRICS, desk.metrics),
         ],
         exception_handlers={HTTPException: _no_such, 500: _failed},
     )

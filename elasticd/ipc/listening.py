@@ -1,4 +1,4 @@
-"""Whether a child listens, or has let somebody in.
+"""Whether a process listens, or has let somebody in.
 
 The bring-up of a ring sees by that how far its ranks are.
 """
@@ -72,6 +72,19 @@ def listening_ports(pid: int) -> list[int]:
     """The TCP ports (IPv4) on which a process listens; Linux only."""
     own = set(_socket_inodes(pid))
     return [port for port, inode in _sockets(_LISTENING) if inode in own]
+
+
+def listens_here(port: int) -> bool:
+    """Whether a process of our own account listens at that TCP port. Takes long."""
+    me = os.geteuid()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.uids().effective == me and any(
+                each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port
+                for each in process.net_connections(kind="tcp")
+            ):
+                return True
+    return False
 
 
 def _has_socket(pid: int, port: int, states: Mapping[int, str], platform: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import ipaddress
 import os
@@ -22,10 +23,11 @@ from pathlib import Path
 
 import structlog
 
+from elasticd.ipc.listening import listens_here
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.children.environment import of_child
 from elasticd.shell.clock import monotonic_seconds
-from elasticd.shell.control.webtoken import WebPlace, make_token, tell_place
+from elasticd.shell.control.webtoken import WebPlace, make_token, renew_token, tell_place
 from elasticd.shell.network.ownaddresses import EVERYWHERE
 from elasticd.shell.storage.durable import open_private
 
@@ -41,6 +43,8 @@ STEADY_SECONDS = 60.0
 """One that ran for so long did not fail in a row."""
 END_SECONDS = 2.0
 _BACKLOG = 64
+_SHOWN = "another account had its port, and may have been shown the one of before"
+_SHOW = "'elasticctl dashboard' prints the new address; give Prometheus the new HOME/metrics.token"
 
 log = structlog.get_logger(__name__)
 
@@ -83,8 +87,10 @@ class WebDoor:
         settings: NodeConfig,
         command: Command | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        ours: Callable[[int], bool] = listens_here,
     ) -> None:
-        self._home = home
+        """``ours``: whether it is our account that listens at a port."""
+        self._home, self._ours = home, ours
         self._host, self._port = settings.dashboard_host, settings.dashboard_port
         everywhere = self._host == EVERYWHERE
         self._shown = settings.addresses[0].rpartition(":")[0] if everywhere else self._host
@@ -112,13 +118,20 @@ class WebDoor:
         return ""
 
     async def _listen(self) -> socket.socket:
-        """The socket, once the port is free."""
-        told = ""
+        """The socket, once the port is free. If another account had it, that may have been shown
+        the token by who thought that we were there: another one counts from then on."""
+        told, foreign = "", False
         while True:
             try:
-                return await asyncio.to_thread(_listening, self._host, self._port)
+                found = await asyncio.to_thread(_listening, self._host, self._port)
+                if foreign:
+                    await asyncio.to_thread(renew_token, self._home)
+                    log.warning("the web page has a new token", reason=_SHOWN, cure=_SHOW)
+                return found
             except OSError as error:
                 why = f"{self._host}:{self._port}: {error.strerror or error}"
+                if error.errno == errno.EADDRINUSE and not foreign:
+                    foreign = not await asyncio.to_thread(self._ours, self._port)
             if why != told:
                 told = why
                 await self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))

@@ -1,12 +1,14 @@
 """What a web page needs to be let in, and where it is, as files of the home.
 
 ``dashboard.token`` is for this account alone, as the control socket is: on loopback any account of
-the machine can connect to a port. ``dashboard.json`` says where the newest daemon serves the page,
+the machine can connect to a port. ``metrics.token`` is made of it, for who may read the metrics
+and nothing else. ``dashboard.json`` says where the newest daemon serves the page,
 or why it doesn't.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import re
@@ -17,6 +19,7 @@ from pathlib import Path
 from elasticd.shell.storage.durable import write_whole
 
 TOKEN_FILE = "dashboard.token"
+METRICS_FILE = "metrics.token"
 PLACE_FILE = "dashboard.json"
 _TOKEN_BYTES = 32
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{22,256}")
@@ -37,8 +40,12 @@ class WebPlace:
 def token_of(home: Path) -> str:
     """The home's token; empty: there is none, or others can read it, or it is none that an address
     can hold."""
+    return _read(home / TOKEN_FILE)
+
+
+def _read(path: Path) -> str:
     try:
-        fd = os.open(home / TOKEN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
     with os.fdopen(fd, "rb") as file:
@@ -58,8 +65,28 @@ def make_token(home: Path) -> None:
     Raises:
         OSError: it can't be written.
     """
-    if not token_of(home):
-        write_whole(home / TOKEN_FILE, secrets.token_urlsafe(_TOKEN_BYTES).encode())
+    token = token_of(home)
+    if not token:
+        token = renew_token(home)
+    if _read(home / METRICS_FILE) != metrics_token(token):
+        write_whole(home / METRICS_FILE, metrics_token(token).encode())
+
+
+def renew_token(home: Path) -> str:
+    """Another one, and another for the metrics. The old ones open nothing any more.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    write_whole(home / TOKEN_FILE, token.encode())
+    write_whole(home / METRICS_FILE, metrics_token(token).encode())
+    return token
+
+
+def metrics_token(token: str) -> str:
+    """Made of the page's, and tells nothing of it."""
+    return hmac.new(token.encode(), b"metrics", "sha256").hexdigest()
 
 
 def tell_place(home: Path, place: WebPlace) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.dashboard.guard import HEADERS, LOOPBACK_NAMES, Guard
+from elasticd.shell.control.webtoken import metrics_token
 
 TOKEN = "t" * 43
 GUARD = Guard(LOOPBACK_NAMES, "http", frozenset({"/", "/page.js"}))
@@ -38,6 +39,15 @@ def without(**changed: Any) -> dict[str, list[str]]:
 def test_who_has_not(shown: Any) -> None:
     for path, method in (("/api/live", "GET"), ("/metrics", "GET"), ("/api/change", "POST")):
         assert status(without(authorization=shown), path, method) == 401
+
+
+def test_the_token_of_the_metrics_opens_them_alone() -> None:
+    shown = OWN | {"authorization": [f"Bearer {metrics_token(TOKEN)}"]}
+    assert status(shown, "/metrics") == status(shown, "/metrics", "HEAD") == 200
+    for path, method in (("/api/live", "GET"), ("/metrics", "POST"), ("/api/change", "POST")):
+        assert status(shown, path, method) == 401
+    empty = OWN | {"authorization": [f"Bearer {metrics_token('')}"]}
+    assert status(empty, "/metrics", token="") == 401
 
 
 def test_a_home_without_a_token_opens_to_nobody() -> None:

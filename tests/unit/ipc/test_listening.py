@@ -11,7 +11,13 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from elasticd.ipc.listening import has_let_in, has_tcp_sockets, is_listening, tcp_sockets
+from elasticd.ipc.listening import (
+    has_let_in,
+    has_tcp_sockets,
+    is_listening,
+    listens_here,
+    tcp_sockets,
+)
 
 SYSTEMS = pytest.mark.parametrize("system", ["linux", "darwin"])
 """psutil, by which macOS is asked, knows Linux, too."""
@@ -113,3 +119,10 @@ def test_one_of_which_a_mac_tells_nothing_just_now_has_no_sockets(error: Excepti
 
     assert tcp_sockets(70, process=lambda pid: cast(psutil.Process, Mute())) == []
     assert hasattr(psutil.Process, "net_connections"), "it has that name since psutil 6"
+
+
+def test_a_port_is_known_as_our_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert listens_here(port)
+    assert not listens_here(port)

@@ -20,10 +20,12 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.control import webdoor
 from elasticd.shell.control.webdoor import WebDoor, command_of, is_loopback
 from elasticd.shell.control.webtoken import (
+    METRICS_FILE,
     PLACE_FILE,
     TOKEN_FILE,
     WebPlace,
     make_token,
+    metrics_token,
     place_of,
     tell_place,
     token_of,
@@ -163,6 +165,32 @@ async def test_a_port_that_another_has(tmp_path: Path) -> None:
         await asyncio.wait([task])
 
 
+@pytest.mark.parametrize("ours", [True, False])
+@in_a_loop
+async def test_after_another_account_had_the_port_there_is_a_new_token(
+    tmp_path: Path, ours: bool
+) -> None:
+    other = socket.create_server(("127.0.0.1", 0))
+    port = other.getsockname()[1]
+    make_token(tmp_path)
+    before = token_of(tmp_path)
+
+    async def once_it_went(seconds: float) -> None:
+        other.close()
+
+    door = WebDoor(
+        tmp_path, NodeConfig(dashboard_port=port), sleep=once_it_went, ours=lambda port: ours
+    )
+    task = asyncio.create_task(door.keep())
+    try:
+        await until(lambda: place_of(tmp_path).port == port)
+        assert (token_of(tmp_path) == before) is ours
+        assert (tmp_path / METRICS_FILE).read_text() == metrics_token(token_of(tmp_path))
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
 @in_a_loop
 async def test_who_wants_no_page(tmp_path: Path) -> None:
     await WebDoor(tmp_path, NodeConfig(dashboard_port=0)).keep()
@@ -197,7 +225,10 @@ def test_the_token_is_for_this_account_alone(tmp_path: Path) -> None:
     token = token_of(tmp_path)
     assert len(token) >= 43
     assert stat.S_IMODE((tmp_path / TOKEN_FILE).stat().st_mode) == 0o600
+    (tmp_path / METRICS_FILE).unlink()
     make_token(tmp_path)
+    assert (tmp_path / METRICS_FILE).read_text() == metrics_token(token)
+    assert stat.S_IMODE((tmp_path / METRICS_FILE).stat().st_mode) == 0o600
     assert token_of(tmp_path) == token, "addresses that people keep go on to work"
     (tmp_path / TOKEN_FILE).chmod(0o640)
     assert token_of(tmp_path) == "", "others have read it"
