@@ -222,19 +222,19 @@ def _index(data: bytes) -> Index:
     old: dict[str, Any] = {}
     version = None
     for _ in range(lines.read_map_header()):
-        match lines.unpack():
-            case "version":
-                version = lines.unpack()
-            case "together" if version == _VERSION:
-                for _ in range(lines.read_map_header()):
-                    origin, held = lines.unpack(), lines.unpack()
-                    together[origin] = [(int(a), int(b)) for a, b in held]
-            case "jobs" if version == _VERSION:
-                for _ in range(lines.read_map_header()):
-                    job, row = lines.unpack(), lines.unpack()
-                    shelves[job] = _shelf(row)
-            case other:
-                old[other] = lines.unpack()
+        key = lines.unpack()
+        if key == "version":
+            version = lines.unpack()
+        elif key == "together" and version == _VERSION:
+            for _ in range(lines.read_map_header()):
+                origin, held = lines.unpack(), lines.unpack()
+                together[origin] = [(int(a), int(b)) for a, b in held]
+        elif key == "jobs" and version == _VERSION:
+            for _ in range(lines.read_map_header()):
+                job, row = lines.unpack(), lines.unpack()
+                shelves[job] = _shelf(row)
+        else:
+            old[key] = lines.unpack()
     return Index(_unpacked(old)) if version == _UNPACKED else Index(shelves, together)
 
 
