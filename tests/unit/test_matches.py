@@ -14,7 +14,7 @@ FOLDERS = ("elasticd", "recovery", "checkpoints", "systemd-like", "launchd")
 OPEN = {
     "elasticd/ignore.py": "parts of a pattern that somebody has written",
     "elasticd/settings/toml_lines.py": "letters of a file",
-    "elasticd/shell/storage/eventlog.py": "whatever an event's field holds",
+    "elasticd/shell/storage/eventform.py": "whatever an event's field holds",
     "elasticd/train/states/picture.py": "whatever a script has put into a module",
     "elasticd/train/states/trees.py": "names of kinds as they come from a file",
     "recovery/faults.py": "signs, of which a later version may know more",
