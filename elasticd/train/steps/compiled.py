@@ -16,6 +16,7 @@ from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
 from elasticd.train.states.picture import Picture
+from elasticd.train.steps.passcaches import PassCaches
 
 TOLD_AFTER = 10
 """Steps in a row that were traced anew."""
@@ -74,9 +75,14 @@ def _compiled(
     not in the middle of that one's trace, by the garbage collector."""
 
     def trace(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Called once for each shape of a batch."""
+        """Called once for each shape of a batch. What it puts into dicts is that trace's."""
         traces.append(None)
-        return eager(model, *args, **named)
+        caches = PassCaches(model)
+        caches.step_begins()
+        try:
+            return eager(model, *args, **named)
+        finally:
+            caches.clear()
 
     state: Any = [model.state, mx.random.state]
     return mx.compile(trace, inputs=state, outputs=state)

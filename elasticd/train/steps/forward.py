@@ -3,14 +3,15 @@ state, and what a pass changes is found, summed or refused.
 
 A private array that a pass makes anew in another shape, as a cache for a longer batch, is that
 pass's own: the next one starts from the committed one. That it is a cache is tried: a pass that
-starts from what it has made leaves the same. A memory that grows with each pass does not.
+starts from what it has made leaves the same. A memory that grows with each pass does not. So it is
+with what a pass puts into a private dict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -19,6 +20,24 @@ from elasticd.train.states.lazy import is_private
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import Slot, describe, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
+from elasticd.train.steps.passcaches import PassCaches, PassEntry, arrays_of, put_back
+
+
+class _Trial(NamedTuple):
+    """A pass that is made once more, and finds what it has made. Then, ``anew``, it has to make
+    again what is in dicts: where it is compiled it wouldn't, and MLX would take other arrays for
+    these. Twice, as the first of them may be traced."""
+
+    grain: int
+    regrown: dict[str, mx.array]
+    """Private arrays of another shape than before."""
+    entries: list[PassEntry]
+    anew: int = 0
+
+    @property
+    def arrays(self) -> dict[str, mx.array]:
+        """What it is to leave again."""
+        return self.regrown | arrays_of(self.entries)
 
 
 class Forward:
@@ -32,26 +51,29 @@ class Forward:
         self.base: dict[str, mx.array] = {}
         """The committed state, by path; empty between steps."""
         self._caches: set[str] = set()
-        """Private arrays that were tried."""
-        self._trial: tuple[int, dict[str, mx.array]] | None = None
-        """A grain, and what its pass has made of private arrays and is to leave there again."""
+        """Private arrays, and dicts, that were tried."""
+        self._dicts = PassCaches(state.model)
+        self._trial: _Trial | None = None
 
     def begin(self, grain: int | None) -> None:
         """Put the committed state in place, before a pass of ``grain``; None: of one that is only
         shown, and tries nothing."""
-        if self._trial is not None and self._trial[0] != grain:
+        if self._trial is not None and self._trial.grain != grain:
             self._trial = None
         if not self.base:
             self._slots = self._state.model_slots()
             self.base = {path: slot.value for path, slot in self._slots.items()}
             self._state.check_structure(self.base)
+            self._dicts.step_begins()
             if self._delicate is None or self._delicate:
                 self._keep_apart()
             if self._delicate is None:
                 self._state.attributes.begin_pass()
         self.restore()
-        for path, array in self._trial[1].items() if self._trial is not None else ():
-            self._slots[path].put(array)
+        if self._trial is not None:
+            for path, array in self._trial.regrown.items():
+                self._slots[path].put(array)
+            put_back([] if self._trial.anew else self._trial.entries)
 
     def _keep_apart(self) -> None:
         """Hold what a pass may write in place through handles of our own."""
@@ -62,6 +84,7 @@ class Forward:
 
     def restore(self) -> None:
         """Put the committed state in place."""
+        self._dicts.clear()
         delicate = self._delicate
         for path, array in self.base.items():
             if delicate is None or path in delicate:
@@ -98,8 +121,9 @@ class Forward:
             UsageError: the pass made other arrays come, or any go.
         """
         self._state.attributes.end_pass()
+        entries = arrays_of(self._dicts.made())
         slots = self._state.model_slots()
-        after = {path: slot.value for path, slot in slots.items()}
+        after = {path: slot.value for path, slot in slots.items() if path not in entries}
         come, gone = after.keys() - self.base.keys(), self.base.keys() - after.keys()
         if gone or not self._state.lazy.admit(come):
             which = min(gone or come, key=lambda path: (is_private(path), path))
@@ -162,19 +186,32 @@ class Forward:
         Raises:
             UsageError: they aren't; names the first.
         """
-        regrown = {path: a for path, a in replaced.items() if self._is_regrown(path, a)}
+        made = _Trial(
+            grain,
+            {path: a for path, a in replaced.items() if self._is_regrown(path, a)},
+            self._dicts.made(),
+        )
         trial, self._trial = self._trial, None
-        if regrown.keys() <= self._caches:
+        caches = made.regrown.keys() | {entry.cache for entry in made.entries}
+        if caches <= self._caches:
             return False
-        mx.eval(regrown)
+        mx.eval(made.arrays)
         if trial is None:
-            self._trial = grain, regrown
+            self._trial = made
             return True
-        _, tried = trial
-        for path, array in sorted(regrown.items()):
+        now, tried = made.arrays, trial.arrays
+        for path in sorted(tried.keys() - now.keys()):
+            raise UsageError(
+                f"a forward pass put {path} into a private dict, and not again where that was "
+                "taken away. If it is compiled make it before Run(…)"
+            )
+        for path, array in sorted(now.items()):
             if path not in tried or not same_bits(array, tried[path]):
                 raise UsageError(self._unknown(path, array))
-        self._caches |= tried.keys()
+        if made.entries and trial.anew < 2:
+            self._trial = made._replace(anew=trial.anew + 1)
+            return True
+        self._caches |= caches
         return False
 
     def _is_regrown(self, path: str, now: mx.array) -> bool:
@@ -195,6 +232,12 @@ class Forward:
 
     def _unknown(self, path: str, now: mx.array) -> str:
         """What to say of an array that a pass has changed."""
+        if path not in self.base:
+            return (
+                f"a forward pass put {path} into a private dict, and something else where it found "
+                "that: passes go on with what others left. Make it in __init__ with its shape, and "
+                "let every pass assign it; or change it in the loop's body, or keep it in run.state"
+            )
         if self._is_regrown(path, now):
             return (
                 f"a forward pass made {describe(now)} of {path}, which was "

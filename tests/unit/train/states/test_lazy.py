@@ -128,6 +128,29 @@ class Unlengthened(Anchored):
         return super().__call__(x * places)
 
 
+class ByLength(Anchored):
+    """Its caches are in a dict, each for batches of one length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[int, Any] = {}
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if len(x) not in self._known:
+            places = 0.1 * mx.arange(len(x), dtype=mx.float32)[:, None]
+            self._known[len(x)] = (places, mx.ones((1, 4)))
+        places, ones = self._known[len(x)]
+        return super().__call__(x * (places + ones))
+
+
+class Carrying(ByLength):
+    """It goes on with what the pass before has left."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self._known[0] = self._known.get(0, 0) + mx.stop_gradient(x).mean(0)
+        return super().__call__(x)
+
+
 class Remembering(Anchored):
     """It adds each batch to what it knows."""
 
@@ -158,7 +181,7 @@ def growing(rows: list[Any]) -> mx.array:
     return mx.concatenate([x] * (1 + int(abs(rows[0][0]) * 4) % 5))
 
 
-def script(kind: type[Anchored], low: bool, **more: Any) -> str:
+def script(kind: Callable[[], Anchored], low: bool, **more: Any) -> str:
     mx.random.seed(1)
     model: Any = nn.Sequential(kind(), nn.Tanh(), Anchored())
     optimizer = optim.Adam(1e-2)
@@ -211,6 +234,8 @@ def test_what_every_pass_changes_is_refused_by_name_or_summed() -> None:
         made(Telling, False, 0, "a")
     with pytest.raises(UsageError, match=r"made float32\[6,4\] of layers\.0\._known, which was"):
         made(Remembering, False, 0, "a")
+    with pytest.raises(UsageError, match=r"put layers\.0\._known\.0 into a private dict, and some"):
+        made(Carrying, False, 0, "a")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -229,15 +254,38 @@ def test_a_list_that_a_pass_makes_shorter_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_a_cache_that_grows_with_the_batch_changes_no_bit(compiled: bool) -> None:
+@pytest.mark.parametrize("kind", [Lengthening, ByLength])
+def test_a_cache_that_grows_with_the_batch_changes_no_bit(
+    kind: type[Anchored], compiled: bool
+) -> None:
     more: dict[str, Any] = {"collate": growing, "compile": compiled}
-    (alone,) = made(Lengthening, False, 0, "a", **more)
+    (alone,) = made(kind, False, 0, "a", **more)
     assert made(Unlengthened, False, 0, "a", **more) == [alone]
     for seed in range(2 if compiled else 6):
-        assert set(made(Lengthening, False, seed, "abc", **more)) == {alone}
+        assert set(made(kind, False, seed, "abc", **more)) == {alone}
     if not compiled:
         more.pop("compile")
-        assert set(made(Lengthening, True, 1, "abc", **more)) == {alone}
+        assert set(made(kind, True, 1, "abc", **more)) == {alone}
+
+
+def test_a_dict_of_caches_under_a_compilation_of_the_script_s_own_is_refused() -> None:
+    def script(seat: Any) -> None:
+        model: Any = nn.Sequential(ByLength(), nn.Linear(4, 4))
+        run = elasticd.Run(model=model, optimizer=optim.Adam(1e-2), data=DATA, collate=growing)
+        both: Any = nn.value_and_grad(model, loss)
+
+        def grain(x: mx.array) -> Any:
+            return both(model, x)
+
+        compiled: Any = mx.compile(grain, inputs=[model.state], outputs=[model.state])
+        for step in run.steps():
+            for batch in step.micro_batches():
+                step.accumulate(*compiled(batch))
+            step.apply()
+
+    (result,) = Cohort(spec(train__steps=6), script, random.Random(0)).run(["a"]).values()
+    assert isinstance(result.error, UsageError), result.error
+    assert "_known" in str(result.error)
 
 
 def test_all_ranks_keep_the_cache_that_the_first_grain_has_made() -> None:
