@@ -241,6 +241,9 @@ def _born(message: dict[str, object], files: Sequence[int]) -> Callable[[], obje
     tempfile.tempdir = None
     os.chdir(str(message["folder"]))
     if program == DAEMON:
+        from tests import cradle  # which is loaded, too
+
+        cradle.install(sys.modules["elasticd.shell.children.launch"], _READ_AT_START)
         sys.argv = [str(sys.modules[DAEMON].__file__), *words]
         sys.orig_argv = [sys.executable, "-P", "-m", DAEMON, *words]
         return cast("Callable[[], object]", sys.modules[DAEMON].main)
@@ -255,6 +258,9 @@ def _main() -> NoReturn:
     asked.set_inheritable(False)
     for name in LOADED[sys.argv[2]]:
         importlib.import_module(name)
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    importlib.import_module("tests.cradle")
+    del sys.path[0]
     gc.collect()
     gc.freeze()
     run = _serve(asked)
