@@ -6,17 +6,6 @@ only while that person is logged in at the screen. A Mac has one of both.
 
 The verbs are those of launchctl 2 (``bootstrap``, ``enable``, ``kickstart``, ``bootout``); the file
 is one that plain ``launchctl load`` accepts too: mode 0644, a daemon's owned by root:wheel.
-
-Exit statuses that launchctl gives, as the field knows them: 3 and 113, no such service; 5, what
-``bootstrap`` says of a service that is already loaded, of one that has just been taken away, and
-of a file that it doesn't like; 36 and 37, the operation is still in progress, usual right after a
-``bootout``; 37, what ``kickstart`` says of a service that runs, and sometimes ``bootstrap`` of one
-that is loaded; 112 and 125, and of ``bootstrap`` sometimes 5, there is no such domain: that person
-is not logged in at the screen.
-
-A service that is being taken away is still listed, as SIGTERMed. On macOS 26 ``bootstrap`` may
-leave a service that is to run at load for minutes without starting it, until ``kickstart`` does;
-and ``kickstart`` may say 5 for a while there of a service that is loaded.
 """
 
 from __future__ import annotations
@@ -24,15 +13,26 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from elasticd.errors import OperationError, UsageError
+from elasticd.launchd.launchctl import (
+    ALREADY_LOADED,
+    IN_PROGRESS,
+    LEAVING,
+    NO_SUCH_DOMAIN,
+    NO_SUCH_SERVICE,
+    RUNS_ALREADY,
+    Launchctl,
+    SystemLaunchctl,
+    lines_of,
+    said,
+    state_of,
+)
 from elasticd.launchd.otherdisk import is_apart, require_mounted
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
 from elasticd.launchd.protected import doubts, require_open
@@ -51,15 +51,6 @@ DAEMON_FOLDER = Path("/Library/LaunchDaemons")
 AGENTS = "Library/LaunchAgents"
 """Of somebody's home."""
 DOMAIN = "system"
-NO_SUCH_SERVICE = (3, 113)
-NO_SUCH_DOMAIN = (112, 125)
-ALREADY_LOADED = 5
-IN_PROGRESS = (36, 37)
-RUNS_ALREADY = 37
-LEAVING = ("SIGTERMed", "SIGKILLed")
-"""States of a service that is being taken away."""
-STATUS_LINE = re.compile(r"^\t(state|pid|last exit code) = (.+)$", re.MULTILINE)
-"""One tab: nested sections of what ``print`` says have keys of the same names further in."""
 MAX_TRIES = 60
 TRY_SECONDS = 0.5
 """``bootout`` returns before the service has ended: at most 30 s of asking again, beside the time
@@ -81,22 +72,6 @@ A service of the whole Mac has neither limit: 'elasticctl service uninstall', th
 APART = """
 The home is on another disk than your account: the daemon starts once that is mounted, and logs into
 {log}"""
-
-
-class Launchctl(Protocol):
-    """The port to launchd."""
-
-    def run(self, *arguments: str) -> Result:
-        """``launchctl ARGUMENTS``; an unsuccessful end is a status, not an exception."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SystemLaunchctl:
-    """The real launchctl."""
-
-    def run(self, *arguments: str) -> Result:
-        return run_command(["launchctl", *arguments], STOP_SECONDS + 30.0)
 
 
 def plutil(path: Path) -> Result:
@@ -274,7 +249,7 @@ class LaunchdService:
                 self.folder.mkdir(parents=True, exist_ok=True)
             beside.write_bytes(data)
             if (answer := self.lint(beside)).status:
-                raise OperationError(f"plutil takes {beside} for broken: {_said(answer)}")
+                raise OperationError(f"plutil takes {beside} for broken: {said(answer)}")
             self.give(beside)
             beside.replace(self.path)
         except OSError as error:
@@ -348,8 +323,8 @@ class LaunchdService:
                 text += f": {self.agent.user} is not logged in at this Mac's screen"
             return ServiceStatus(installed, running=False, pid=None, text=text)
         if result.status:
-            raise OperationError(f"launchctl print {self.target}: {_said(result)}")
-        found = dict(STATUS_LINE.findall(result.text))
+            raise OperationError(f"launchctl print {self.target}: {said(result)}")
+        found = lines_of(result)
         pid, state = found.get("pid", ""), found.get("state", "unknown")
         text = f"{state}, last exit code: {found.get('last exit code', 'unknown')}"
         if self.agent is not None:
@@ -383,7 +358,7 @@ class LaunchdService:
                 break
             self.pause(TRY_SECONDS)
         self._require_session(result)
-        raise OperationError(f"launchctl bootstrap {self.domain} {self.path}: {_said(result)}")
+        raise OperationError(f"launchctl bootstrap {self.domain} {self.path}: {said(result)}")
 
     def _kick(self, *flags: str, before: int | None = None) -> None:
         """Have it run, and no longer as the process ``before``."""
@@ -398,11 +373,11 @@ class LaunchdService:
             if result.status != ALREADY_LOADED:
                 break
             self.pause(TRY_SECONDS)
-        raise OperationError(f"launchctl {' '.join(arguments)}: {_said(result)}")
+        raise OperationError(f"launchctl {' '.join(arguments)}: {said(result)}")
 
     def _state(self) -> str:
         """What launchd says of it; empty: it is not loaded."""
-        return _state_of(self.launchctl.run("print", self.target))
+        return state_of(self.launchctl.run("print", self.target))
 
     def _bootout(self) -> bool:
         """Unload it and wait until it is gone. Whether it was loaded."""
@@ -410,7 +385,7 @@ class LaunchdService:
         if self._is_absent(result):
             return False
         if result.status and result.status not in IN_PROGRESS:
-            raise OperationError(f"launchctl bootout {self.target}: {_said(result)}")
+            raise OperationError(f"launchctl bootout {self.target}: {said(result)}")
         for _ in range(MAX_TRIES + int(STOP_SECONDS / TRY_SECONDS)):
             if not self._state():
                 return True
@@ -435,7 +410,7 @@ class LaunchdService:
         result = self.launchctl.run(*arguments)
         self._require_session(result)
         if result.status:
-            raise OperationError(f"launchctl {' '.join(arguments)}: {_said(result)}")
+            raise OperationError(f"launchctl {' '.join(arguments)}: {said(result)}")
 
 
 def present(daemon: LaunchdService, agent: LaunchdService) -> LaunchdService:
@@ -479,22 +454,13 @@ def _no_session(agent: Agent, home: Path, result: Result) -> OperationError:
     return OperationError(
         f"{agent.user} is not logged in at this Mac's screen, and an agent runs only then: log in"
         " there (ssh is not enough), or install a service of the whole Mac:"
-        f" {_whole(home)} (launchctl: {_said(result)})"
+        f" {_whole(home)} (launchctl: {said(result)})"
     )
 
 
 def _whole(home: Path) -> str:
     """What installs a service of the whole Mac. sudo drops ELASTICD_HOME."""
     return quoted(f"sudo {of_home('service install', home)}")
-
-
-def _said(result: Result) -> str:
-    return f"{result.text} (status {result.status})" if result.text else f"status {result.status}"
-
-
-def _state_of(printed: Result) -> str:
-    found: dict[str, str] = dict(STATUS_LINE.findall(printed.text))
-    return "" if printed.status else found.get("state", "unknown")
 
 
 def _would_run(calls: Sequence[Sequence[str]]) -> str:

@@ -219,7 +219,10 @@ def export_(
                 overwrite=overwrite,
             )  # fmt: skip
         connection.send({"done": True})
-    row = ready["checkpoint"]
+    _tell_export(options, ready["checkpoint"], written)
+
+
+def _tell_export(options: Common, row: Mapping[str, Any], written: export.Exported) -> None:
     if options.json:
         files = [str(path) for path in written.files]
         said = {"step": row["step"], "lineage": row["lineage"], "digest": row["digest"]}

@@ -19,7 +19,7 @@ file at least."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _FilesRead:
     """What was read of some files. The disk may be behind, so who reads waits for what is being
     written only where something is missing."""
 
@@ -57,7 +57,7 @@ class LackingEvents:
         """What a node with that vector lacks, in the order of origins and numbers. ``after``: the
         origin and number of the last one that it has been sent."""
         batch: list[Event] = []
-        read = _Read(self.kept)
+        read = _FilesRead(self.kept)
         async for origin, first, last, name in self._segments(vector, after[0]):
             for number in range(first, last + 1):
                 key = origin, number

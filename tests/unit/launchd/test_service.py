@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from elasticd.errors import OperationError, UsageError
+from elasticd.launchd.launchctl import SystemLaunchctl
 from elasticd.launchd.plist import LABEL, DaemonPlist
 from elasticd.launchd.protected import doubts
 from elasticd.launchd.service import (
     HOMEBREW,
     Agent,
     LaunchdService,
-    SystemLaunchctl,
     give_to_root,
     keep_own,
     present,
