@@ -25,6 +25,7 @@ from elasticd.cli.options import Common, Home, Job, Json, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
 from elasticd.client.client import Client
+from elasticd.client.connection import Connection
 from elasticd.core.words.requests.checkpoints import (
     ListCheckpoints,
     OpenCheckpoint,
@@ -211,8 +212,7 @@ def export_(
             export.CheckpointReader.open(shards) as source,
             Bar("exporting", shown=not options.json, unit_bytes=True) as bar,
         ):
-            for tensor in (*source.model.values(), *source.optimizer.values()):
-                connection.require_own(tensor.fd, Path(tensor.where))
+            _require_own(connection, source)
             bar.total(source.model_bytes + (source.optimizer_bytes if optimizer else 0))
             written = export.export(
                 source, out, optimizer=optimizer, shard_bytes=shard_bytes, progress=bar.step,
@@ -232,6 +232,12 @@ def _tell_export(options: Common, row: Mapping[str, Any], written: export.Export
     say(f"step {row['step']}: {written.tensors} tensors, {output.shown_bytes(written.bytes)}")
     for path in written.files:
         say(str(path))
+
+
+def _require_own(connection: Connection, source: export.CheckpointReader) -> None:
+    """As the method, of all files of the checkpoint."""
+    for tensor in (*source.model.values(), *source.optimizer.values()):
+        connection.require_own(tensor.fd, Path(tensor.where))
 
 
 def _require_free(out: Path, *, sharded: bool, optimizer: bool, overwrite: bool) -> None:

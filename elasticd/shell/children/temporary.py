@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import stat
 import sys
-from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,25 @@ _MOST_BYTES = {"darwin": 103}
 _USUAL_MOST_BYTES = 107
 """Of a socket's path, on Linux."""
 
+_MANAGED = "INVOCATION_ID"
+"""systemd gives it to all that a manager of its has started, which the account's runtime folder
+outlives. That of who has just logged in goes when he logs out."""
+
 log = structlog.get_logger(__name__)
+
+
+def own_runtime_folder(variables: Mapping[str, str] = os.environ) -> Path | None:
+    """A short one where nobody but this account gets in, and no cleaner removes what is old; None:
+    there is none that lasts as long as the daemon."""
+    given = variables.get("XDG_RUNTIME_DIR", "")
+    if not given.startswith("/") or _MANAGED not in variables:
+        return None
+    try:
+        found = os.lstat(given)
+    except OSError:
+        return None
+    ours = found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return Path(given) if ours and stat.S_ISDIR(found.st_mode) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +62,14 @@ class TemporaryFolders:
     Attributes:
         daemons: the daemon's own TMPDIR; empty: it has none.
         short: where links may be made that are short.
+        runtime: where they are rather made on Linux, if they are short enough there.
     """
 
     files: ChildFiles
     platform: str = sys.platform
     daemons: str = os.environ.get("TMPDIR", "")
     short: Path = Path("/tmp")
+    runtime: Path | None = field(default_factory=own_runtime_folder)
 
     def of_child(self, nonce: str) -> str:
         """TMPDIR of the child with that nonce, made; empty: it has none.
@@ -88,7 +109,8 @@ class TemporaryFolders:
             yield self.made(folder)
         finally:
             if self.platform != "darwin":  # there it leads to the daemon's
-                _unlink(self._name(folder.parent), folder.parent.absolute())
+                link = self._name(folder.parent, 1 + len(folder.name))
+                _unlink(link, folder.parent.absolute())
 
     async def remove(self, nonce: str) -> None:
         """That child has ended, or was never started."""
@@ -112,17 +134,40 @@ class TemporaryFolders:
         """A daemon that takes the child over finds it by the nonce, which nobody else is told."""
         return self._all / hashlib.sha256(nonce.encode()).hexdigest()[:_NAME_LETTERS]
 
-    def _shortened(self, folder: Path, more_bytes: int) -> Path:
-        path = os.fsencode(folder.absolute())
-        most = _MOST_BYTES.get(self.platform, _USUAL_MOST_BYTES)
-        if len(path) + more_bytes + _SOCKET_BYTES <= most:
-            return folder
-        return _link(self._name(folder), folder.absolute()) or folder
+    def look_after(self) -> str:
+        """Make the link again that processes of this node go by, if it is gone, and give it a new
+        time: cleaners of /tmp remove what is old. Returns its path if another account has taken
+        that place; else nothing."""
+        folder = Path(self.daemons) if self.platform == "darwin" else self._all
+        more_bytes = 0 if self.platform == "darwin" else 1 + _NAME_LETTERS
+        if folder == Path() or not folder.is_dir() or self._has_room(folder, more_bytes):
+            return ""
+        link = self._name(folder, more_bytes)
+        if _link(link, folder.absolute()) is None:
+            return str(link) if os.path.lexists(link) else ""
+        with contextlib.suppress(OSError):
+            os.utime(link, follow_symlinks=False)
+        return ""
 
-    def _name(self, folder: Path) -> Path:
+    def _shortened(self, folder: Path, more_bytes: int) -> Path:
+        if self._has_room(folder, more_bytes):
+            return folder
+        return _link(self._name(folder, more_bytes), folder.absolute()) or folder
+
+    def _has_room(self, folder: Path, more_bytes: int) -> bool:
+        """Whether sockets can be made below so much more of a path."""
+        most = _MOST_BYTES.get(self.platform, _USUAL_MOST_BYTES)
+        return len(os.fsencode(folder.absolute())) + more_bytes + _SOCKET_BYTES <= most
+
+    def _name(self, folder: Path, more_bytes: int) -> Path:
         """Of the link to it."""
         path = os.fsencode(folder.absolute())
-        return self.short / (LINKS_PREFIX + hashlib.sha256(path).hexdigest()[:12])
+        name = LINKS_PREFIX + hashlib.sha256(path).hexdigest()[:12]
+        if self.platform != "darwin" and self.runtime is not None:
+            private = self.runtime / name
+            if self._has_room(private, more_bytes):
+                return private
+        return self.short / name
 
 
 def _remove(folders: Iterable[Path]) -> None:

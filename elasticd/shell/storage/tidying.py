@@ -21,7 +21,7 @@ from elasticd.core.jobs.keeping import (
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
-from elasticd.shell.children.temporary import KERNELS
+from elasticd.shell.children.temporary import KERNELS, TemporaryFolders
 from elasticd.shell.clock import monotonic_seconds, unix_seconds
 from elasticd.shell.storage import backups, kernels, ownlog
 from elasticd.shell.storage.archives import Archives
@@ -29,6 +29,10 @@ from elasticd.shell.storage.usage import OF_JOBS, RECREATED, of_job, size_bytes
 from elasticd.types import JobId
 
 ROUND_SECONDS = 600.0
+_REMOVE_LINK = (
+    "remove it as root; it is made again in ten minutes. Ranks that run now may be given files of"
+    " that account: pause their jobs and resume them then"
+)
 FIRST_SECONDS = 60.0
 """A daemon that has just been started has others to listen to."""
 
@@ -56,6 +60,7 @@ class Tidying:
         the cluster forget these."""
         self._home, self.rules = home, rules
         self._children, self._archives = children, archives
+        self._temporary, self._taken = TemporaryFolders(children.files), ""
         self._records, self._ended = records, ended
         self._forget = forget
         self._calendar, self._told = Calendar(), False
@@ -67,6 +72,7 @@ class Tidying:
         while True:
             await asyncio.to_thread(self._rotate_own_log)
             await asyncio.to_thread(self._bound_kernels)
+            await asyncio.to_thread(self._look_after_link)
             await self.tidy()
             await asyncio.sleep(ROUND_SECONDS)
 
@@ -84,6 +90,13 @@ class Tidying:
         else:
             if gone:
                 log.info("compiled kernels removed that were used longest ago", files=gone)
+
+    def _look_after_link(self) -> None:
+        taken = self._temporary.look_after()
+        if taken and taken != self._taken:
+            log.warning("another account has the place of a link to temporary files", path=taken,
+                        cure=_REMOVE_LINK)  # fmt: skip
+        self._taken = taken
 
     async def tidy(self) -> None:
         """Remove what is beyond the rules now."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from elasticd.errors import OperationError
 from elasticd.shell.children.files import ChildFiles
-from elasticd.shell.children.temporary import KERNELS, TemporaryFolders
+from elasticd.shell.children.temporary import KERNELS, TemporaryFolders, own_runtime_folder
 
 NONCE = "0123456789abcdef"
 
@@ -23,9 +24,11 @@ def long(tmp_path: Path) -> ChildFiles:
     return ChildFiles(home)
 
 
-def linux(files: ChildFiles, short: Path | None = None) -> TemporaryFolders:
+def linux(
+    files: ChildFiles, short: Path | None = None, runtime: Path | None = None
+) -> TemporaryFolders:
     """Without ``short`` no link is made, however long the path is."""
-    return TemporaryFolders(files, "linux", "", short or files.home / "absent")
+    return TemporaryFolders(files, "linux", "", short or files.home / "absent", runtime)
 
 
 def mac(files: ChildFiles, daemons: str, short: Path = Path("/tmp")) -> TemporaryFolders:
@@ -151,6 +154,45 @@ def test_what_is_in_the_way_is_not_followed(long: ChildFiles, tmp_path: Path) ->
     inside = long.home / "cache" / "tmp"
     assert Path(linux(long, tmp_path).of_child("b")).parent == inside
     assert Path(linux(long, tmp_path / "absent").of_child("c")).parent == inside
+
+
+def test_a_link_lies_where_nobody_else_gets_in_if_it_is_short_there(
+    long: ChildFiles, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="e") as made:
+        runtime, links = Path(made), tmp_path / "links"
+        links.mkdir()
+        found = linux(long, links, runtime).of_child(NONCE)
+        assert Path(found).parent.parent == runtime and opens_socket(found)
+        assert not list(links.iterdir())
+        too_long = runtime / ("x" * 60)
+        too_long.mkdir()
+        assert Path(linux(long, links, too_long).of_child(NONCE)).parent.parent == links
+
+
+def test_the_runtime_folder_of_a_service_alone_is_taken(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "link").symlink_to(tmp_path)
+    given = {"XDG_RUNTIME_DIR": str(tmp_path), "INVOCATION_ID": "x"}
+    assert own_runtime_folder(given) == tmp_path
+    for other in ("", "here", str(tmp_path / "absent"), str(tmp_path / "link")):
+        assert own_runtime_folder({**given, "XDG_RUNTIME_DIR": other}) is None
+    assert own_runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) is None, "it goes at a logout"
+    tmp_path.chmod(0o755)
+    assert own_runtime_folder(given) is None
+
+
+def test_a_link_that_a_cleaner_has_removed_is_made_again(long: ChildFiles, tmp_path: Path) -> None:
+    folders = linux(long, tmp_path)
+    assert folders.look_after() == "" and not list(tmp_path.glob("elasticd-*")), "there is no use"
+    link = Path(folders.of_child(NONCE)).parent
+    os.utime(link, (5, 5), follow_symlinks=False)
+    assert folders.look_after() == "" and link.lstat().st_mtime > 5
+    link.unlink()
+    assert folders.look_after() == "" and link.is_symlink()
+    link.unlink()
+    link.mkdir()
+    assert folders.look_after() == str(link), "what has its place is told"
 
 
 def test_a_long_one_of_a_mac_goes_by_a_link_too(long: ChildFiles, tmp_path: Path) -> None:
