@@ -226,8 +226,7 @@ def _tell_export(options: Common, row: Mapping[str, Any], written: export.Export
     if options.json:
         files = [str(path) for path in written.files]
         said = {"step": row["step"], "lineage": row["lineage"], "digest": row["digest"]}
-        figures = {"files": files, "tensors": written.tensors, "bytes": written.bytes}
-        print_json({**said, **figures})
+        print_json({**said, "files": files, "tensors": written.tensors, "bytes": written.bytes})
         return
     say(f"step {row['step']}: {written.tensors} tensors, {output.shown_bytes(written.bytes)}")
     for path in written.files:

@@ -21,7 +21,6 @@ import psutil
 from elasticd.errors import DamageError
 from elasticd.ipc.frames import FrameSocket
 from elasticd.settings import config
-from tests.nobody import as_nobody
 
 PROGRAM = Path(__file__)
 
@@ -51,6 +50,8 @@ class FakeDaemon:
 
     def pose(self) -> None:
         """As root: be a daemon of another account from now on."""
+        from tests.nobody import as_nobody  # as a program it finds no tests
+
         with as_nobody():
             self._socket.listen(16)
 
