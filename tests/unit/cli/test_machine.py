@@ -174,7 +174,7 @@ def dangling_link(home: Path) -> list[Told]:
     links = home / "tmp"
     gone, kept = (home / ("x" * 90) / name for name in ("gone", "kept"))
     links.mkdir()
-    folders = TemporaryFolders(ChildFiles(home), "linux", "", links)
+    folders = TemporaryFolders(ChildFiles(home), "linux", "", links, None)
     for each in (gone, kept):
         each.mkdir(parents=True)
         folders.made(each / "rank")

@@ -185,7 +185,7 @@ def test_the_cache_of_a_home_is_made_once_and_found_again(tmp_path: Path) -> Non
 def test_temporary_files_go_with_the_child_whichever_daemon_has_started_it(
     tmp_path: Path, run: Run
 ) -> None:
-    folders = TemporaryFolders(ChildFiles(tmp_path), "linux", "", tmp_path / "absent")
+    folders = TemporaryFolders(ChildFiles(tmp_path), "linux", "", tmp_path / "absent", None)
 
     def left() -> set[str]:
         return {each.name for each in (tmp_path / "cache" / "tmp").iterdir()}
