@@ -21,6 +21,7 @@ import importlib.machinery
 import json
 import os
 import runpy
+import select
 import socket
 import subprocess
 import sys
@@ -46,6 +47,7 @@ an import that it lacks."""
 READ_BY_LIBRARIES = ("MLX_", "OPENBLAS_", "OMP_")
 
 _MESSAGE_BYTES = 1 << 17
+_READY = b"ready"
 _ROOM = "ELASTICD_TESTS_ROOM"
 """A variable that only takes room, for the environments of those who are forked."""
 _ROOM_BYTES = 1 << 14
@@ -102,7 +104,7 @@ class _Cradle:
     """A process that forks, from the daemon's side. It ends with the daemon."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
-        self.environment = environment
+        self.environment, self._is_ready = environment, False
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
@@ -129,6 +131,8 @@ class _Cradle:
         if len(data) >= _MESSAGE_BYTES:
             return None
         try:
+            if not self._is_ready:
+                self._is_ready = self._socket.recv(_MESSAGE_BYTES) == _READY
             with _taking_orphans():
                 socket.send_fds(self._socket, [data], [output])
                 answer = self._socket.recv(_MESSAGE_BYTES)
@@ -158,9 +162,12 @@ def _taking_orphans() -> Iterator[None]:
 def _serve(asked: socket.socket) -> Callable[[], object]:
     """Until the daemon ends. Each child returns, too: with what it is to run."""
     loaded = {name.partition(".")[0] for name in sys.modules}
+    with _ending_with_the_daemon():
+        asked.send(_READY)
     while True:
         data, files, _, _ = socket.recv_fds(asked, _MESSAGE_BYTES, 1)
-        if not data:
+        # What was asked for by a daemon that is gone would be nobody's child.
+        if not data or _is_hung_up(asked):
             os._exit(0)
         message = json.loads(data)
         pid = None
@@ -171,7 +178,22 @@ def _serve(asked: socket.socket) -> Callable[[], object]:
                 return run
         for file in files:
             os.close(file)
-        asked.send(json.dumps(pid).encode())
+        with _ending_with_the_daemon():
+            asked.send(json.dumps(pid).encode())
+
+
+@contextlib.contextmanager
+def _ending_with_the_daemon() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        os._exit(0)
+
+
+def _is_hung_up(asked: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(asked, 0)  # that the other end is closed is told whatever is asked for
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _finds_the_same(folder: Path, loaded: set[str]) -> bool:

@@ -64,9 +64,9 @@ class Checkers:
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
         self.tellings, self.newcomers, self.places = Tellings(), Newcomers(), Places()
         self.doubted = 0
+        """So often has a leader told that states differ."""
         self.differed: set[Tag | None] = set()
         """Worlds whose members' states differed, and nobody knew whose are right."""
-        """So often has a leader told that states differ."""
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
