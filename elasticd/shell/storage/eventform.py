@@ -105,16 +105,25 @@ def _clipped(value: Any) -> Any:
             return value
 
 
+def sound_in(path: Path) -> list[Event]:
+    """The events in a file.
+
+    Raises:
+        OSError: it can't be read, now or ever: that says nothing of what is in it.
+    """
+    return [event for event in salvage(path.read_bytes()) if is_sound(event)]
+
+
 def read_sound(path: Path) -> list[Event]:
     """The events in a file; none if it can't be read."""
     try:
-        return [event for event in salvage(path.read_bytes()) if is_sound(event)]
+        return sound_in(path)
     except OSError:
         return []
 
 
-def by_key(path: Path) -> dict[Key, Event]:
-    return {key_of(event): event for event in read_sound(path)}
+def by_key(events: Iterable[Event]) -> dict[Key, Event]:
+    return {key_of(event): event for event in events}
 
 
 def frames(events: Iterable[Event]) -> bytes:

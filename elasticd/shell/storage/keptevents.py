@@ -15,6 +15,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import structlog
+
 from elasticd.shell.storage import eventform, eventshelf
 from elasticd.shell.storage.eventfiles import EventFiles
 from elasticd.shell.storage.eventform import (
@@ -33,6 +35,8 @@ KEPT_EVENTS = 20_000
 """Of each job, and of the cluster; a tenth more before the oldest are dropped."""
 MEMORY_BYTES = 4 << 20
 """Of events in memory, as long as they are on the disk; there they take about five times that."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -59,6 +63,8 @@ class KeptEvents:
         self._ended: dict[str, float] = {}
         self._trimming: set[str] = set()
         """Their files are being read: there is too much in them."""
+        self._unread: set[str] = set()
+        """Of those that could not be read the last time."""
 
     def add(self, event: Event, size_bytes: int) -> None:
         """One that is in its file, or about to be, where it takes so much."""
@@ -139,8 +145,10 @@ class KeptEvents:
     async def read(self, name: str, settled: bool) -> dict[Key, Event]:
         """Those on the disk; ``settled``: with all that is being written."""
         if settled:
-            return await asyncio.to_thread(self._files.read_now, name, eventform.by_key)
-        return await asyncio.to_thread(eventform.by_key, self._files.path(name))
+            found = await asyncio.to_thread(self._files.read_now, name, eventform.read_sound)
+        else:
+            found = await asyncio.to_thread(eventform.read_sound, self._files.path(name))
+        return eventform.by_key(found)
 
     async def origins(self) -> set[str]:
         """Those of which there are events."""
@@ -166,6 +174,7 @@ class KeptEvents:
         self._memory_bytes -= kept.size_bytes
         ranges = eventshelf.ranges_of(kept.events, self._shelves.pop(job, None))
         self._trimming.discard(job)
+        self._unread.discard(job)
         self._notable.drop(job)
         self._ended.pop(job, None)
         self._files.remove(job)
@@ -179,18 +188,29 @@ class KeptEvents:
             self._drop_oldest(name, {})
         elif name not in self._trimming:
             self._trimming.add(name)
-            self._files.read(name, eventform.by_key, partial(self._read_to_trim, name))
+            self._files.read(name, _all_in, partial(self._read_to_trim, name))
 
-    def _read_to_trim(self, name: str, events: Mapping[Key, Event]) -> None:
+    def _read_to_trim(self, name: str, found: Mapping[Key, Event] | OSError) -> None:
         if name not in self._trimming:
             return  # it was forgotten meanwhile
         self._trimming.discard(name)
-        self._drop_oldest(name, events)
+        if not isinstance(found, OSError):
+            self._unread.discard(name)
+            self._drop_oldest(name, found)
+        elif name not in self._unread:  # it is tried again when more is put away
+            self._unread.add(name)
+            path, reason = str(self._files.path(name)), str(found)
+            log.warning("old events stay: their file can't be read", path=path, reason=reason)
 
     def _drop_oldest(self, name: str, on_disk: Mapping[Key, Event]) -> None:
-        memory = self._memory.pop(name, None) or _InMemory()
-        self._memory_bytes -= memory.size_bytes
+        """Writes the file anew, and so only if all that stays is at hand: a damaged one may have
+        given less than it was to have."""
+        memory = self._memory.get(name) or _InMemory()
         events = sorted({**on_disk, **memory.events}.values(), key=order_of)
+        if len(events) <= KEPT_EVENTS:
+            return
+        self._memory.pop(name, None)
+        self._memory_bytes -= memory.size_bytes
         dropped, kept = events[:-KEPT_EVENTS], events[-KEPT_EVENTS:]
         self._dropped(dropped)
         if name in self._shelves:
@@ -200,6 +220,13 @@ class KeptEvents:
             self._memory[name] = _InMemory({key_of(event): event for event in kept}, share)
             self._memory_bytes += share
         self._files.rewrite(name, lambda: eventform.frames(kept))
+
+
+def _all_in(path: Path) -> dict[Key, Event] | OSError:
+    try:
+        return eventform.by_key(eventform.sound_in(path))
+    except OSError as error:
+        return error
 
 
 def _too_many(events: int) -> bool:

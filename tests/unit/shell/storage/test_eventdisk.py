@@ -42,7 +42,7 @@ def test_the_loop_never_waits_for_the_disk(
         assert [*log._kept._shelves] == [JOB]
         for name in ("write_all", "write_whole"):
             monkeypatch.setattr(eventfiles, name, disk.slow(getattr(eventfiles, name)))
-        for name in ("by_key", "read_sound", "frames"):
+        for name in ("sound_in", "read_sound", "frames"):
             monkeypatch.setattr(eventform, name, disk.slow(getattr(eventform, name)))
         log.add({"origin": "c/1", "number": 5, "kind": "_floor"})
         for number in range(4, 30):

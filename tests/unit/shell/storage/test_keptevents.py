@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from structlog.testing import capture_logs
 
 from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.inorder import InOrder
@@ -123,7 +126,7 @@ def test_what_comes_while_a_file_is_read_for_its_oldest_is_kept(
     async def main() -> None:
         disk, order = HungDisk(), InOrder("events", _fails)
         log = EventLog(tmp_path, "a/1", order)
-        monkeypatch.setattr(eventform, "by_key", disk.slow(eventform.by_key))
+        monkeypatch.setattr(eventform, "sound_in", disk.slow(eventform.sound_in))
         number = 0
         while not log._kept._trimming:
             log.write(event(number := number + 1))
@@ -135,11 +138,67 @@ def test_what_comes_while_a_file_is_read_for_its_oldest_is_kept(
         await asyncio.sleep(0)
         assert not log._kept._trimming
         await order.flushed(10)
-        await asyncio.to_thread(log.settled)
+        while log._files._rewriting._meanwhile:  # noqa: ASYNC110  it is done in a thread
+            await asyncio.sleep(0)
         found = numbers(EventLog(tmp_path, "a/2"))
         assert found[-100:] == list(range(number - 99, number + 1))
 
     asyncio.run(main())
+
+
+def _trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[], None]) -> None:
+    """A job has more than is kept, and its file is spoiled while it is read for that."""
+    monkeypatch.setattr(keptevents, "KEPT_EVENTS", 100)
+    monkeypatch.setattr(keptevents, "MEMORY_BYTES", 5000)
+    read = eventform.sound_in
+
+    def spoiled(path: Path) -> list[eventform.Event]:
+        spoil()
+        return read(path)
+
+    async def main() -> None:
+        order = InOrder("events", _fails)
+        log = EventLog(tmp_path, "a/1", order)
+        monkeypatch.setattr(eventform, "sound_in", spoiled)
+        for number in range(1, 401):
+            log.write(event(number))
+            await order.flushed(10)
+            await asyncio.sleep(0)
+        assert not log._kept._trimming, "it is tried again"
+
+    asyncio.run(main())
+
+
+def test_a_file_that_can_not_be_read_now_is_not_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with capture_logs() as told:
+        _trimmed(tmp_path, monkeypatch, fails)
+    assert [each["reason"] for each in told] == ["[Errno 24] Too many open files"], "once"
+    monkeypatch.undo()
+    assert numbers(EventLog(tmp_path, "a/2")) == [*range(1, 401)]
+
+
+def test_a_file_that_gives_less_than_it_was_to_have_is_not_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"{JOB}.events"
+
+    def damages() -> None:
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] + b"x" * (len(data) // 2))
+
+    written: list[str] = []
+    rewrite = eventfiles.EventFiles.rewrite
+    monkeypatch.setattr(
+        eventfiles.EventFiles, "rewrite",
+        lambda *args: (written.append(args[1]), rewrite(*args)),
+    )  # fmt: skip
+    _trimmed(tmp_path, monkeypatch, damages)
+    assert written == []
 
 
 def test_neither_is_written_anew_what_was_forgotten_meanwhile(
