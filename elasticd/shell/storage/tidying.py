@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -129,20 +130,23 @@ class Tidying:
 
     def beyond(self) -> frozenset[JobId]:
         """The ended jobs of which the rules keep not even the outputs, for their age or for how
-        many ended later."""
+        many ended later. Not those of which it isn't known yet when they ended; and none is too old
+        before :meth:`tidy` has looked at the calendar."""
         if self.rules.results:
             return frozenset()
-        over = [
-            EndedJob(record.id, record.number, self._ended(record.id), 0)
-            for record in self._records()
-            if record.ended
-        ]
-        removals = surplus(over, self._now(job.ended for job in over), self.rules)
-        return frozenset(each.job for each in removals)
+        ends = ((r, self._ended(r.id)) for r in self._records() if r.ended)
+        over = [EndedJob(r.id, r.number, end, 0) for r, end in ends if end is not None]
+        now, rules = self._calendar.believed, self.rules
+        if now is None:
+            now, rules = 0.0, replace(rules, days=0)
+        return frozenset(each.job for each in surplus(over, now, rules))
 
     def _now(self, ends: Iterable[float | None]) -> float:
-        """The time by which jobs age."""
+        """The time by which jobs age. While it isn't known of any when it ended the calendar has
+        nothing to doubt the clock by, and is left alone."""
         clock, newest = unix_seconds(), max((t for t in ends if t is not None), default=None)
+        if newest is None and self._calendar.believed is None:
+            return clock
         now = self._calendar.look(clock, monotonic_seconds(), newest)
         why = self._calendar.doubt(clock)
         if why and not self._told:

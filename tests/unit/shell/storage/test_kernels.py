@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from elasticd.settings.keep import KeepRules
+from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.storage import kernels
 from elasticd.shell.storage import tidying as module
 from elasticd.shell.storage.archives import Archives
@@ -56,9 +57,10 @@ def test_a_daemon_sees_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernels, "MOST_BYTES", 4096)
     monkeypatch.setattr(module, "FIRST_SECONDS", 0.0)
     paths = compiled(tmp_path / "cache" / "mlx", 3, 2, 1)
-    none, files = cast(Any, None), cast(Any, SimpleNamespace(open_logs=set))
+    none = cast(Any, None)
+    children = cast(Any, SimpleNamespace(files=ChildFiles(tmp_path), open_logs=set))
     archives = Archives(tmp_path / "archives", none, none, none)
-    tidying = Tidying(tmp_path, KeepRules(), list, lambda job: None, files, archives, print)
+    tidying = Tidying(tmp_path, KeepRules(), list, lambda job: None, children, archives, print)
 
     async def main() -> None:
         task = asyncio.create_task(tidying.rounds())

@@ -10,7 +10,9 @@ from typing import Any, cast
 
 from elasticd.core.words.records import JobRecord
 from elasticd.settings.keep import KeepRules
+from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
+from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.outputending import JOBS_AT_ONCE, EndedOutputs
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.shell.tasks import Tasks
@@ -76,21 +78,57 @@ def test_one_that_fails_keeps_none_from_its_turn() -> None:
     assert len(asked.jobs) == len(JOBS) + 1
 
 
-def test_what_the_rules_keep_is_asked_for(tmp_path: Path) -> None:
+def _records() -> list[JobRecord]:
     running = JobRecord(LIVE, 9999, {"job": {"name": "job"}}, "digest", "running")
-    records = [
+    return [
         running,
         *(replace(running, id=j, number=n, state="finished") for n, j in enumerate(JOBS)),
     ]
+
+
+def _tidying(
+    home: Path, records: list[JobRecord], ended: dict[JobId, float], forgotten: list[JobId]
+) -> Tidying:
+    none = cast(Any, None)
+    children = SimpleNamespace(files=ChildFiles(home), runs=lambda job: False, open_logs=set)
+    archives = Archives(home / "archives", none, none, none)
+    return Tidying(
+        home, KeepRules(days=0), lambda: records, ended.get, cast(Any, children), archives,
+        forgotten.extend,
+    )  # fmt: skip
+
+
+def test_what_the_rules_keep_is_asked_for(tmp_path: Path) -> None:
+    records = _records()
     now = unix_seconds()
     ended = {job: now - DAY * (len(JOBS) - number - 0.5) for number, job in enumerate(JOBS)}
-    none, children = cast(Any, None), cast(Any, SimpleNamespace(runs=bool))
-    tidying = Tidying(
-        tmp_path, KeepRules(), lambda: records, ended.get, children, none, lambda jobs: None
-    )
+    tidying = _tidying(tmp_path, records, ended, [])
+    asyncio.run(tidying.tidy())
     assert tidying.beyond() == frozenset()
     for rules, kept in ((KeepRules(days=30, jobs=0, results=False), 30),
                         (KeepRules(days=0, jobs=7, results=False), 7),
                         (KeepRules(days=0, jobs=0, results=False), len(JOBS))):  # fmt: skip
         tidying.rules = rules
         assert tidying.beyond() == frozenset(JOBS[: len(JOBS) - kept])
+
+
+def test_by_a_clock_that_is_a_year_ahead_nothing_is_forgotten_once_the_events_come(
+    tmp_path: Path,
+) -> None:
+    """Who joins is asked what is beyond, and tidies, before it knows when any job ended."""
+    records, ended, forgotten = _records(), dict[JobId, float](), list[JobId]()
+    tidying = _tidying(tmp_path, records, ended, forgotten)
+    tidying.rules = KeepRules(days=30, jobs=0, results=False)
+    assert tidying.beyond() == frozenset()
+    asyncio.run(tidying.tidy())
+    ended.update(dict.fromkeys(JOBS, unix_seconds() - 365 * DAY))
+    assert tidying.beyond() == frozenset()
+    asyncio.run(tidying.tidy())
+    assert (tidying.beyond(), forgotten) == (frozenset(), [])
+
+
+def test_a_job_whose_end_is_not_known_yet_is_asked_for(tmp_path: Path) -> None:
+    ended = {job: unix_seconds() - 100.0 + number for number, job in enumerate(JOBS[:10])}
+    tidying = _tidying(tmp_path, _records(), ended, [])
+    tidying.rules = KeepRules(days=0, jobs=7, results=False)
+    assert tidying.beyond() == frozenset(JOBS[:3])
