@@ -28,6 +28,8 @@ NAME = "_shelf"
 _VERSION = 2
 _UNPACKED = 1
 """The version before, which has what each job has in lists."""
+_LARGE_BYTES, _TABLES_BYTES = 8 << 10, 4 << 20
+"""Packed: a table that is not unpacked for each of its origins, and all of those together."""
 
 Ranges = dict[str, list[tuple[int, int]]]
 """Per origin the numbers that there are, from and to, in order."""
@@ -75,6 +77,19 @@ def unpacked(packed: bytes) -> Any:
     return msgpack.unpackb(packed)
 
 
+@dataclass(slots=True)
+class _Found:
+    """What is known while others are told of what lies on the disk."""
+
+    files: dict[str, list[str]] = field(default_factory=dict)
+    """That have any of each origin, at least; some more than once."""
+    changed: deque[str] = field(default_factory=deque)
+    """Files, since then: the loop adds them, and takes none out."""
+    tables: dict[str, Any] = field(default_factory=dict)
+    """Unpacked: the large ones. Each has many origins, and is asked for each of them."""
+    last: tuple[str, list[Segment]] = ("", [])
+
+
 class Segments:
     """Finds what lies on the disk of one origin after the other: a node that lacks much asks again
     behind every few hundred events."""
@@ -84,55 +99,61 @@ class Segments:
         what is taken out needs no word."""
         self._shelves = shelves
         self._lock = threading.Lock()
-        self._files: dict[str, list[str]] | None = None
-        """That have any of each origin, at least; some more than once."""
-        self._changed: deque[str] = deque()
-        self._last: tuple[str, list[Segment]] = ("", [])
+        self._found: _Found | None = None
 
     def changed(self, name: str) -> None:
         """That file has more, or less, than before."""
-        if self._files is not None:
-            self._changed.append(name)
+        if (found := self._found) is not None:
+            found.changed.append(name)
 
     def rest(self) -> None:
-        """Nobody asks for now: of years it is megabytes that nobody needs."""
-        self._files, self._last = None, ("", [])
-        self._changed.clear()
+        """Nobody asks for now: of years it is megabytes that nobody needs. Who still does goes on
+        with what it has, and that goes with it."""
+        self._found = None
 
     def origins(self) -> frozenset[str]:
         """All that the shelves have told of. Blocks."""
         with self._lock:
-            return frozenset(self._known())
+            return frozenset(self._known().files)
 
     def of(self, origin: str) -> list[Segment]:
         """In order. Blocks."""
         with self._lock:
-            files = self._known()
-            if self._last[0] != origin:
-                names = dict.fromkeys(files.get(origin, ()))
-                found = ((name, self._ranges(name)) for name in names)
-                ranges = ((name, held.get(origin, ())) for name, held in found)
-                self._last = origin, sorted((a, b, name) for name, held in ranges for a, b in held)
-            return self._last[1]
+            known = self._known()
+            if known.last[0] != origin:
+                names = dict.fromkeys(known.files.get(origin, ()))
+                tables = ((name, self._table(known, name)) for name in names)
+                ranges = ((name, table.get(origin, ())) for name, table in tables)
+                known.last = origin, sorted((a, b, name) for name, held in ranges for a, b in held)
+            return known.last[1]
 
-    def _known(self) -> dict[str, list[str]]:
-        files = self._files
-        if files is None:
-            self._changed.clear()
-            files = self._files = {}
+    def _known(self) -> _Found:
+        found = self._found
+        if found is None:
+            found = self._found = _Found()  # what changes from now on it is told of
             news = list(self._shelves)
         else:
-            news = [self._changed.popleft() for _ in range(len(self._changed))]
+            news = [found.changed.popleft() for _ in range(len(found.changed))]
         for name in news:
-            for origin in self._ranges(name):
-                files.setdefault(origin, []).append(name)
+            found.tables.pop(name, None)
+            for origin in self._table(found, name):
+                found.files.setdefault(origin, []).append(name)
         if news:
-            self._last = ("", [])
-        return files
+            found.last = ("", [])
+        return found
 
-    def _ranges(self, name: str) -> Ranges:
+    def _table(self, found: _Found, name: str) -> Ranges:
         packed = self._shelves.get(name)
-        return {} if packed is None else unpacked(packed)
+        if packed is None:
+            return {}
+        if (table := found.tables.get(name)) is None:
+            table = unpacked(packed)
+            if len(packed) >= _LARGE_BYTES:
+                found.tables[name] = table
+                kept = sum(len(self._shelves.get(each, b"")) for each in found.tables)
+                if kept > _TABLES_BYTES and len(found.tables) > 1:
+                    del found.tables[name]
+        return table
 
 
 @dataclass(frozen=True, slots=True)
