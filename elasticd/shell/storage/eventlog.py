@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -180,6 +180,10 @@ class EventLog:
         """The newest faults and decisions of a job, in the order of time. None: they lie on the
         disk."""
         return self._kept.notable(job)
+
+    def notable_read(self, job: JobId) -> Callable[[list[Event]], None]:
+        """To be told which those are, once they have been read from the disk."""
+        return self._kept.notable_read(job)
 
     def ended(self, job: JobId) -> float | None:
         """When the job ended; None: nothing is known of that."""

@@ -106,8 +106,10 @@ class EventReading:
         """The newest faults and decisions of a job, in the order of time."""
         if (known := self.log.notable(job)) is not None:
             return known
-        found = await self.of_kinds(job, *NOTABLE)
-        return [public(event) for event in found[-NOTABLE_EVENTS:]]
+        read = self.log.notable_read(job)
+        found = (await self.of_kinds(job, *NOTABLE))[-NOTABLE_EVENTS:]
+        read(found)
+        return [public(event) for event in found]
 
 
 def _behind() -> OperationError:

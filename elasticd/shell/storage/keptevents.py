@@ -59,8 +59,8 @@ class KeptEvents:
         self._shelves: dict[str, bytes] = {}
         """Which events lie on the disk only, packed."""
         self.shelved = eventshelf.Segments(self._shelves)
-        self._notable = NotableEvents()
         self._ended: dict[str, float] = {}
+        self._notable = NotableEvents(self._ended)
         self._trimming: set[str] = set()
         """Their files are being read: there is too much in them."""
         self._unread: set[str] = set()
@@ -160,6 +160,17 @@ class KeptEvents:
         disk."""
         known = self._notable.of(job, job in self._shelves)
         return None if known is None else [public(event) for event in known]
+
+    def notable_read(self, job: str) -> Callable[[list[Event]], None]:
+        """To be told which those are, once they have been read from the disk: as long as nothing
+        has come meanwhile they are at hand from then on."""
+        missed = self._notable.missed
+
+        def found(events: list[Event]) -> None:
+            if job in self._shelves:
+                self._notable.put_back(job, missed, events)
+
+        return found
 
     def ended(self, name: str) -> float | None:
         """When the job ended; None: nothing is known of that."""

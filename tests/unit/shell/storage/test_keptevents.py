@@ -96,12 +96,43 @@ def test_faults_are_told_of_jobs_that_lie_on_the_disk(tmp_path: Path) -> None:
     assert count(log) == 0 and log.notable(JOB) is not None, "the last ones stay at hand"
     log.write(event(9, kind="fault_detected"))
     assert [each["n"] for each in notable(log)] == [4, 5, 6, 7, 9]
-    for number in range(KEPT_JOBS):
-        log.write(event(number, f"job-{number}", text="x" * (BOUND + 1)))
+    shorts(log)
     assert log.notable(JOB) is None
     log.write(event(10, kind="fault_detected"))
     assert log.notable(JOB) is None
     assert [each["n"] for each in notable(log)] == [5, 6, 7, 9, 10]
+    assert log.notable(JOB) is not None, "what was read once is at hand"
+    log.write(event(11, kind="fault_detected"))
+    assert [each["n"] for each in log.notable(JOB) or ()] == [6, 7, 9, 10, 11]
+
+
+def shorts(log: EventLog, kind: str = "test") -> None:
+    """So many other jobs come that nothing is at hand of earlier ones."""
+    for number in range(KEPT_JOBS):
+        log.write(event(number, f"job-{number}", kind=kind, text="x" * (BOUND + 1)))
+
+
+def test_faults_of_a_quiet_job_stay_at_hand_beside_many_short_ones(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, kind="fault_detected"))
+    shorts(log, "job_finished")
+    assert [each["n"] for each in log.notable(JOB) or ()] == [1]
+    assert log.notable(JobId(f"job-{KEPT_JOBS - 1}")) == [] and log.notable(JobId("job-0")) is None
+
+
+def test_faults_that_come_while_others_are_read_are_not_left_out(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1, kind="fault_detected"))
+    shorts(log)
+    read = log.notable_read(JOB)
+    log.write(event(2, kind="fault_detected"))
+    read([event(1, kind="fault_detected")])
+    assert log.notable(JOB) is None and [each["n"] for each in notable(log)] == [1, 2]
+    shorts(log)
+    read = log.notable_read(JOB)
+    log.forget([JOB])
+    read([event(1, kind="fault_detected")])
+    assert log.notable(JOB) == []
 
 
 def test_the_oldest_of_a_job_on_the_disk_are_dropped(
