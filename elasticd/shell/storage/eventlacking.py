@@ -25,8 +25,8 @@ class _FilesRead:
 
     kept: KeptEvents
     events: dict[str, dict[Key, Event]] = field(default_factory=dict)
-    settled: set[str] = field(default_factory=set)
-    """Files that were read since all was written."""
+    settled: dict[str, bytes] = field(default_factory=dict)
+    """Files that were read when all was written, with what lay on the shelf before."""
 
     async def event(self, name: str, key: Key) -> Event | None:
         if name not in self.events:
@@ -34,9 +34,10 @@ class _FilesRead:
                 self.events.clear()
                 self.settled.clear()
             self.events[name] = await self.kept.read(name, settled=False)
-        if key not in self.events[name] and name not in self.settled:
+        shelf = self.kept.shelf(name)  # another one as soon as more is put away
+        if key not in self.events[name] and self.settled.get(name) is not shelf:
             self.events[name] = await self.kept.read(name, settled=True)
-            self.settled.add(name)
+            self.settled[name] = shelf
         return self.events[name].get(key)
 
     def _count(self) -> int:

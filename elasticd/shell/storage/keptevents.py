@@ -119,8 +119,8 @@ class KeptEvents:
         self.shelved.changed(name)
 
     def shelf(self, name: str) -> bytes:
-        """Which events of that file lie on the disk only, packed."""
-        return self._shelves[name]
+        """Which events of that file lie on the disk only, packed; empty: none."""
+        return self._shelves.get(name, b"")
 
     def runs(self, job: str | None) -> Iterator[list[Event] | Path]:
         """What there is now, of a job or (None) of all: events in memory, or the file with them.

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.inorder import InOrder
 from elasticd.shell.storage import eventfiles, eventform, keptevents
+from elasticd.shell.storage.eventlacking import _FilesRead
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventnotable import KEPT_JOBS
 from elasticd.types import JobId
@@ -86,6 +87,22 @@ def test_what_comes_of_a_job_while_others_are_told_of_it_is_told_too(tmp_path: P
     assert count(log) == 0
     bring(log, other)
     assert history(other, None) == history(log, None)
+
+
+def test_what_was_put_away_since_a_file_was_read_is_found_in_it(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "a/1")
+    log.write(event(1))
+    log._kept.put_away(JOB)
+
+    async def main() -> None:
+        read = _FilesRead(log._kept)
+        assert await read.event(JOB, ("a/1", 2)) is None, "it was read when all was written"
+        log.write(event(2))
+        log._kept.put_away(JOB)
+        found = await read.event(JOB, ("a/1", 2))
+        assert found is not None and found["n"] == 2
+
+    asyncio.run(main())
 
 
 def test_faults_are_told_of_jobs_that_lie_on_the_disk(tmp_path: Path) -> None:
