@@ -106,7 +106,8 @@ class Performers:
             if record.state == "running":
                 self.first.job_begins(record.id)
             elif record.ended:
-                self.keeper.ended.add(record.id)  # a script may write behind its loop
+                # A script may write behind its loop.
+                self.keeper.ended.add(record.id, record.number)
 
     def _persist(self, records: Sequence[tuple[str, Any]]) -> None:
         # What the journal knows of has happened: its history is not to begin behind that.

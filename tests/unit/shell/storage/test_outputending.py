@@ -13,7 +13,7 @@ from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.storage.archives import Archives
-from elasticd.shell.storage.outputending import JOBS_AT_ONCE, EndedOutputs
+from elasticd.shell.storage.outputending import JOBS_AT_ONCE, JOBS_IN_A_ROUND, EndedOutputs
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.shell.tasks import Tasks
 from elasticd.types import JobId
@@ -47,10 +47,10 @@ async def _told(asked: Asked, beyond: set[JobId], *works: Any) -> int:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     ended = EndedOutputs((asked.copy, *works), lambda job: job == LIVE, tasks)
     ended.beyond = lambda: beyond
-    for job in JOBS:
-        ended.add(job)
+    for number, job in enumerate(JOBS):
+        ended.add(job, number)
     most = len(tasks)
-    ended.add(LIVE)
+    ended.add(LIVE, len(JOBS))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert LIVE in asked.jobs, "it waits for none of the old ones"
@@ -64,6 +64,35 @@ def test_a_few_jobs_are_asked_for_at_a_time_and_each_once() -> None:
     asked = Asked()
     assert asyncio.run(_told(asked, set())) <= 2 * JOBS_AT_ONCE + 1
     assert sorted(asked.jobs) == sorted([*JOBS, LIVE]) and asked.most <= JOBS_AT_ONCE + 1
+
+
+def test_the_newest_come_first() -> None:
+    asked = Asked()
+    asyncio.run(_told(asked, set()))
+    assert {*asked.jobs[: JOBS_IN_A_ROUND + 1]} <= {LIVE, *JOBS[-JOBS_AT_ONCE * JOBS_IN_A_ROUND :]}
+    assert {*asked.jobs[-JOBS_IN_A_ROUND:]} <= {*JOBS[: JOBS_AT_ONCE * JOBS_IN_A_ROUND]}
+
+
+def test_none_is_left_out_because_the_rules_could_not_be_looked_up() -> None:
+    asked, failures = Asked(), [OSError("a defect")]
+
+    def beyond() -> frozenset[JobId]:
+        if failures:
+            raise failures.pop()
+        return frozenset()
+
+    async def main() -> None:
+        tasks = Tasks("copying")
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        ended = EndedOutputs((asked.copy,), lambda job: False, tasks)
+        ended.beyond = beyond
+        for number in (0, 1):
+            ended.add(JOBS[number], number)
+            while len(tasks):
+                await tasks.ended()
+
+    asyncio.run(main())
+    assert asked.jobs == [JOBS[1], JOBS[0]]
 
 
 def test_for_what_would_be_thrown_away_nobody_is_asked() -> None:
