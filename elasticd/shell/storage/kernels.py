@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST_BYTES = 1 << 30
-UNUSED_SECONDS = 3600.0
-"""What was used since may be about to be loaded, and stays whatever there is."""
+UNUSED_SECONDS = 2 * 86_400.0
+"""What was used since may be about to be loaded, and stays whatever there is. Linux notes once a
+day that a file is used (relatime), and on a disk mounted with noatime only when it was made: there
+an old one may go that is in use. Who has loaded it keeps it; the next who needs it makes it again,
+and that one stays."""
 
 
 def keep_within(

@@ -42,9 +42,18 @@ def test_those_used_longest_ago_go_until_the_rest_fits(tmp_path: Path) -> None:
 
 
 def test_what_may_be_about_to_be_loaded_stays(tmp_path: Path) -> None:
-    paths = compiled(tmp_path, 0, 0, 1)
+    paths = compiled(tmp_path, 0, 0, 3)
     assert kernels.keep_within(tmp_path, 0) == 1
     assert [path.exists() for path in paths] == [True, True, False]
+
+
+def test_what_is_used_all_the_time_stays_though_the_disk_notes_it_once_a_day(
+    tmp_path: Path,
+) -> None:
+    paths = compiled(tmp_path, 9, 9)
+    os.utime(paths[0], (time.time() - 1.04 * DAY, time.time() - 9 * DAY))
+    assert kernels.keep_within(tmp_path, 0) == 1
+    assert [path.exists() for path in paths] == [True, False]
 
 
 def test_within_the_bound_nothing_goes_and_without_a_folder_nothing_happens(tmp_path: Path) -> None:
@@ -56,7 +65,7 @@ def test_within_the_bound_nothing_goes_and_without_a_folder_nothing_happens(tmp_
 def test_a_daemon_sees_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "MOST_BYTES", 4096)
     monkeypatch.setattr(module, "FIRST_SECONDS", 0.0)
-    paths = compiled(tmp_path / "cache" / "mlx", 3, 2, 1)
+    paths = compiled(tmp_path / "cache" / "mlx", 5, 4, 1)
     none = cast(Any, None)
     children = cast(Any, SimpleNamespace(files=ChildFiles(tmp_path), open_logs=set))
     archives = Archives(tmp_path / "archives", none, none, none)
