@@ -85,7 +85,7 @@ class _Found:
     """That have any of each origin, at least; some more than once."""
     changed: deque[str] = field(default_factory=deque)
     """Files, since then: the loop adds them, and takes none out."""
-    tables: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, Ranges] = field(default_factory=dict)
     """Unpacked: the large ones. Each has many origins, and is asked for each of them."""
     last: tuple[str, list[Segment]] = ("", [])
 
@@ -146,13 +146,14 @@ class Segments:
         packed = self._shelves.get(name)
         if packed is None:
             return {}
-        if (table := found.tables.get(name)) is None:
-            table = unpacked(packed)
-            if len(packed) >= _LARGE_BYTES:
-                found.tables[name] = table
-                kept = sum(len(self._shelves.get(each, b"")) for each in found.tables)
-                if kept > _TABLES_BYTES and len(found.tables) > 1:
-                    del found.tables[name]
+        if (known := found.tables.get(name)) is not None:
+            return known
+        table: Ranges = unpacked(packed)
+        if len(packed) >= _LARGE_BYTES:
+            found.tables[name] = table
+            kept = sum(len(self._shelves.get(each, b"")) for each in found.tables)
+            if kept > _TABLES_BYTES and len(found.tables) > 1:
+                del found.tables[name]
         return table
 
 
