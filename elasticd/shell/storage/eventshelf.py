@@ -78,7 +78,7 @@ def unpacked(packed: bytes) -> Any:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Lying:
     """What is known while others are told of what lies on the disk."""
 
     files: dict[str, list[str]] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Segments:
         what is taken out needs no word."""
         self._shelves = shelves
         self._lock = threading.Lock()
-        self._found: _Found | None = None
+        self._found: _Lying | None = None
 
     def changed(self, name: str) -> None:
         """That file has more, or less, than before."""
@@ -127,10 +127,10 @@ class Segments:
                 known.last = origin, sorted((a, b, name) for name, held in ranges for a, b in held)
             return known.last[1]
 
-    def _known(self) -> _Found:
+    def _known(self) -> _Lying:
         found = self._found
         if found is None:
-            found = self._found = _Found()  # what changes from now on it is told of
+            found = self._found = _Lying()  # what changes from now on it is told of
             news = list(self._shelves)
         else:
             news = [found.changed.popleft() for _ in range(len(found.changed))]
@@ -142,7 +142,7 @@ class Segments:
             found.last = ("", [])
         return found
 
-    def _table(self, found: _Found, name: str) -> Ranges:
+    def _table(self, found: _Lying, name: str) -> Ranges:
         packed = self._shelves.get(name)
         if packed is None:
             return {}
