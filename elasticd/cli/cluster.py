@@ -141,7 +141,7 @@ def init(
             f" ({clusterhome.leaving(folder)})"
         )
     where = _listen_of_first(folder, settings, listen)
-    clusterhome.make(folder)
+    clusterhome.make_members(folder)
     settingsfile.change(folder, {"node_id": node, "listen": where})
     at = ownaddresses.found(config.load(folder)).addresses
     member = papers.read(folder) if begun else founding.found(folder, node)
@@ -162,7 +162,7 @@ def _init_again(options: Common, home: Path, settings: NodeConfig, node: NodeId)
     """The node that makes members gets a new certificate of its cluster, as its own is damaged."""
     from elasticd.shell.storage import founding
 
-    clusterhome.make(home)
+    clusterhome.make_members(home)
     with damage_told():
         member = founding.make_anew(home, node, time.time())
     runs = _begin_anew(home)

@@ -22,7 +22,7 @@ from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig, split_address
 from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_homes
-from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.ownhome import make_private, refuse_open, refuse_ownerless
 from elasticd.settings.places import default_home
 from elasticd.shell.network import ownaddresses
 from elasticd.shell.network.binding import refuse_shared
@@ -111,6 +111,15 @@ def make(home: Path) -> None:
     """Raises OSError: it can't be made; UsageError: others could replace it."""
     make_private(home)
     refuse_open(home)
+
+
+def make_members(home: Path) -> None:
+    """As :func:`make`, for a node that is to be a member: its keys will lie there.
+
+    Raises as that does, also where every account owns everything.
+    """
+    make(home)
+    refuse_ownerless(home)
 
 
 def open_token(home: Path, member: MemberPapers, seconds: float, uses: int) -> OpenedToken:

@@ -72,7 +72,7 @@ def _join(
         clusterhome.checked_listen(listen, bare=True)
     written = "listen" in settingsfile.keys_in(home / FILE_NAME)
     running = find_daemon(home) is not None
-    clusterhome.make(home)
+    clusterhome.make_members(home)
     key = joining.key_of(home, again=again)
 
     listens = ""

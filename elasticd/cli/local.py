@@ -47,7 +47,7 @@ from elasticd.errors import (
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import node_homes
-from elasticd.settings.ownhome import make_private, refuse_open
+from elasticd.settings.ownhome import make_private, refuse_open, refuse_ownerless
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME, SOCKET_NAME
 from elasticd.shell.chaos.firewall import firewall
 from elasticd.shell.network.binding import refuse_shared
@@ -113,13 +113,15 @@ def up(
         Per node ``{"id", "address", "home", "pid"}``.
 
     Raises:
-        UsageError: the cluster has another size and can't be changed now.
+        UsageError: the cluster has another size and can't be changed now, or another account could
+            command it.
         OperationError: a daemon failed or the view didn't form; what was started is ended, as it is
             after Ctrl-C, SIGTERM or SIGHUP. Or what a node has stored is damaged; then the others
             run.
     """
     interrupts = Interrupts()
     with _locked(home), interrupts.in_force():
+        refuse_ownerless(home)
         nodes = _prepare(home, count, _partition(partition))
         started: dict[str, StartedDaemon] = {}
         kept = False

@@ -7,11 +7,15 @@ import os
 import pwd
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from elasticd.errors import UsageError
+
+if TYPE_CHECKING:
+    from elasticd.settings.volumes import Volume
 
 _LINKS = 40
 """So many links are followed on the way to a folder, as Linux does."""
@@ -28,7 +32,7 @@ def make_private(home: Path, mode: int = 0o700) -> None:
     home.mkdir(mode, exist_ok=True)
 
 
-def ignoring_owners(home: Path, system: str = sys.platform) -> str | None:
+def ignoring_owners(home: Path, system: str = sys.platform) -> Volume | None:
     """The disk with it, if the system doesn't mind there who owns a file."""
     if system != "darwin":
         return None
@@ -37,18 +41,40 @@ def ignoring_owners(home: Path, system: str = sys.platform) -> str | None:
     return without_owners(home)
 
 
-def refuse_open(
-    home: Path,
-    me: int | None = None,
-    ignoring: Callable[[Path], str | None] = ignoring_owners,
-) -> None:
+def refuse_ownerless(home: Path, me: int | None = None) -> None:
+    """On a disk where owners don't count every account is the owner. No home is made and no daemon
+    started there; one that runs, of an older version, still takes commands.
+
+    Args:
+        me: whose the home is to be; None: the account of this process.
+
+    Raises:
+        UsageError: it is on such a disk.
+    """
+    if (disk := ignoring_owners(home)) is None:
+        return
+    cure = "name a home on another disk"
+    if disk.can_have_owners:
+        account = account_name(os.geteuid() if me is None else me)
+        cure = (
+            "stop the daemon first if one runs ('elasticctl service stop'), then 'sudo diskutil"
+            f" enableOwnership {quote(disk.mounted)}', then 'sudo chown -R {account}"
+            f" {quote(str(home))}'; or {cure}"
+        )
+    raise UsageError(
+        f"{home} is on a disk on which macOS ignores who owns a file ({disk.mounted},"
+        f" {disk.kind}), so that every account of this machine can read its keys and command the"
+        f" daemon: {cure}"
+    )
+
+
+def refuse_open(home: Path, me: int | None = None) -> None:
     """Whoever owns a folder, or may write there, could replace the control socket, drop a job, or
     lay a link by which we write elsewhere. Whoever may replace a folder above it, or a link that
     leads there, could put another home in its place.
 
     Args:
         me: whose the home is to be; None: the account of this process.
-        ignoring: the disk of a home, where owners don't count.
 
     Raises:
         UsageError: another account than that or root could do so.
@@ -57,14 +83,6 @@ def refuse_open(
     for passed in _way_to(home):
         _refuse_passed(passed, home, me)
     found = home.stat()
-    if (disk := ignoring(home)) is not None:
-        raise UsageError(
-            f"{home} is on a disk on which macOS ignores who owns a file ({disk}), so that every"
-            " account of this machine can read its keys and command the daemon:"
-            f" 'sudo diskutil enableOwnership {quote(disk)}', then"
-            f" 'sudo chown -R {account_name(me)} {quote(str(home))}'; or name a home on another"
-            " disk"
-        )
     if found.st_uid not in (0, me):
         raise UsageError(
             f"{home} belongs to another account of this machine ({account_name(found.st_uid)}),"

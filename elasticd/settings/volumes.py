@@ -5,10 +5,32 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 _IGNORE_OWNERSHIP = 0x0020_0000
 """MNT_IGNORE_OWNERSHIP of sys/mount.h."""
+
+_WITH_OWNERS = ("apfs", "hfs")
+"""Of these a disk can be told to mind owners (diskutil(8)); the others, exFAT or a share, store
+none that this Mac knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A mounted disk.
+
+    Attributes:
+        mounted: where.
+        kind: of which file system.
+    """
+
+    mounted: str
+    kind: str
+
+    @property
+    def can_have_owners(self) -> bool:
+        return self.kind in _WITH_OWNERS
 
 
 class Statfs(ctypes.Structure):
@@ -47,12 +69,14 @@ def statfs(folder: bytes, found: Statfs) -> int:
     return status
 
 
-def without_owners(path: Path, ask: AskStatfs = statfs) -> str | None:
-    """Where the disk is mounted on which a file lies, if macOS takes whoever asks for the owner of
+def without_owners(path: Path, ask: AskStatfs = statfs) -> Volume | None:
+    """The disk on which a file lies, if macOS takes whoever asks for the owner of
     all that is on it; None: it doesn't, or nothing is known."""
     found = Statfs()
     if ask(os.fsencode(path), found) != 0 or not found.f_flags & _IGNORE_OWNERSHIP:
         return None
     mounted = os.fsdecode(found.f_mntonname)
     # Else this was not read from where it lies.
-    return mounted if mounted.startswith("/") else None
+    if not mounted.startswith("/"):
+        return None
+    return Volume(mounted, os.fsdecode(found.f_fstypename))

@@ -13,7 +13,7 @@ from elasticd.pasting import of_home, quoted
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import begun_anew, is_local
-from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.ownhome import refuse_open, refuse_ownerless
 from elasticd.settings.ownname import default_node_id
 from elasticd.settings.places import FILE_NAME
 from elasticd.shell.storage import issuing, papers, settingsfile
@@ -56,6 +56,7 @@ def hindrances(home: Path, file: Path | None = None, me: int | None = None) -> I
     except OperationError as error:
         yield Hindrance(home, str(error), "Connect and unlock it", error)
     try:
+        refuse_ownerless(home, me)
         refuse_open(home, me)
     except UsageError as error:
         yield Hindrance(home, str(error), "Do what is named there", error)

@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoints.disk import LOCAL_DISK, write_beside
+from elasticd.cli import clusterhome
+from elasticd.cli.local import down, up
 from elasticd.client.client import Client
+from elasticd.client.connection import NobodyListens
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import UsageError
-from elasticd.settings.ownhome import ignoring_owners, make_private, refuse_open
+from elasticd.settings import ownhome
+from elasticd.settings.ownhome import (
+    ignoring_owners,
+    make_private,
+    refuse_open,
+    refuse_ownerless,
+)
+from elasticd.settings.volumes import Volume
 from elasticd.shell.control.jobsfolder import find_jobs, refuse_foreign
+from elasticd.shell.storage.starting import hindrances
 
 ME, OTHER = 54_321, 12_345
 
@@ -76,12 +87,46 @@ def test_a_link_or_a_folder_of_another_account_is_refused(home: Path, tmp_path: 
         refuse_open(home, ME)
 
 
-def test_a_disk_of_a_mac_on_which_owners_do_not_count_holds_no_home(home: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        refuse_open(home, owner(), lambda home: "/Volumes/My disk")
-    assert "'sudo diskutil enableOwnership '/Volumes/My disk''" in str(caught.value)
-    refuse_open(home, owner(), lambda home: None)
+def ownerless(patch: pytest.MonkeyPatch, mounted: str, kind: str) -> None:
+    patch.setattr(ownhome, "ignoring_owners", lambda home: Volume(mounted, kind))
+
+
+def test_a_disk_of_a_mac_on_which_owners_do_not_count_holds_no_home(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert ignoring_owners(home, "linux") is None
+    refuse_ownerless(home, owner())
+    ownerless(monkeypatch, "/Volumes/My disk", "apfs")
+    with pytest.raises(UsageError) as caught:
+        refuse_ownerless(home, owner())
+    first, _, then = str(caught.value).partition("'elasticctl service stop'")
+    assert "/Volumes/My disk, apfs" in first
+    assert "'sudo diskutil enableOwnership '/Volumes/My disk''" in then
+
+
+@pytest.mark.parametrize("kind", ["exfat", "msdos", "smbfs", "nfs", "webdav", "ntfs"])
+def test_where_no_owners_can_be_kept_nobody_is_told_to_have_them(
+    kind: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ownerless(monkeypatch, "/Volumes/Stick", kind)
+    with pytest.raises(UsageError, match=r"daemon: name a home on another disk$"):
+        refuse_ownerless(home, owner())
+
+
+def test_on_such_a_disk_none_starts_or_joins_but_one_that_runs_takes_commands(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ownerless(monkeypatch, "/Volumes/My disk", "apfs")
+    (found,) = hindrances(home, me=owner())
+    assert "macOS ignores who owns a file" in found.cause
+    me = owner()
+    monkeypatch.setattr(os, "geteuid", lambda: me)
+    for refused in (clusterhome.make_members, lambda home: up(home / "local", 1)):
+        with pytest.raises(UsageError, match="macOS ignores who owns a file"):
+            refused(home)
+    with pytest.raises(NobodyListens):
+        Client(home).open(ShowStatus())
+    assert down(home / "local") == []
 
 
 def test_a_link_that_leads_to_itself_ends(tmp_path: Path) -> None:

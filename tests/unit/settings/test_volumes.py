@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.settings.volumes import Statfs, without_owners
+from elasticd.settings.volumes import Statfs, Volume, without_owners
 
 LOCAL, IGNORES = 0x1000, 0x0020_0000
 
 
-def asked(flags: int, mounted: bytes = b"/Volumes/My disk", status: int = 0) -> str | None:
+def asked(flags: int, mounted: bytes = b"/Volumes/My disk", status: int = 0) -> Volume | None:
     def statfs(folder: bytes, found: Statfs) -> int:
         assert folder == b"/Volumes/My disk/home"
         told = struct.pack("=Ii5Q2iIIII", 4096, 1 << 20, *[9] * 5, 1, 2, 501, 26, flags, 0)
@@ -26,7 +26,7 @@ def asked(flags: int, mounted: bytes = b"/Volumes/My disk", status: int = 0) -> 
 
 
 def test_a_disk_that_ignores_owners_is_named() -> None:
-    assert asked(LOCAL | IGNORES) == "/Volumes/My disk"
+    assert asked(LOCAL | IGNORES) == Volume("/Volumes/My disk", "apfs")
     assert asked(LOCAL) is None
 
 
