@@ -271,20 +271,25 @@ def _is_full(error: OSError, home: Path, platform: str) -> bool:
 
 
 def _asked_account(connected: socket.socket, path: Path) -> int | None:
-    """Whose daemon it is; None: nobody can say. The folders on the way may have been others a
-    moment ago, so that is what the system says of the connection itself.
+    """Whose daemon it is. The folders on the way may have been others a moment ago, so that is what
+    the system says of the connection itself. macOS may say nothing of one that has just ended.
+
+    Returns:
+        None, for root alone: nobody can say.
 
     Raises:
-        UsageError: neither root does, nor our own account. (Root may ask any.)
+        HungUp: nobody can say; nothing is asked of it.
+        UsageError: it is neither root's nor our own account's. (Root may ask any.)
     """
     me, listens = os.geteuid(), peer_uid(connected)
-    if me != 0 and listens not in (0, me):
-        whose = (
-            "an account that the system doesn't tell" if listens is None else account_of(listens)
-        )
+    if me == 0:
+        return listens
+    if listens is None:
+        raise _gone(path.parent, _HUNG_UP)
+    if listens not in (0, me):
         raise UsageError(
-            f"{path} is answered by another account of this machine ({whose}), and nothing was"
-            " asked of it: ask as that account, or name another home"
+            f"{path} is answered by another account of this machine ({account_of(listens)}), and"
+            " nothing was asked of it: ask as that account, or name another home"
         )
     return listens
 

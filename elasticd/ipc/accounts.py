@@ -11,6 +11,8 @@ from collections.abc import Callable
 from elasticd.settings.rules import one_line
 from elasticd.types import MOST_ACCOUNT_LETTERS
 
+_SO_PEERCRED: int = getattr(socket, "SO_PEERCRED", 0)
+"""Not the same number on all machines; macOS has none."""
 _UCRED = struct.Struct("3i")
 """Linux, unix(7): pid, uid and gid of who connected."""
 _XUCRED = struct.Struct("2I h 2x 16I")
@@ -22,7 +24,7 @@ def peer_uid(connection: socket.socket, platform: str = sys.platform) -> int | N
     """Of the process that connected, as the kernel says; None: this one doesn't."""
     try:
         if platform == "linux":
-            data = connection.getsockopt(socket.SOL_SOCKET, 17, _UCRED.size)  # SO_PEERCRED
+            data = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _UCRED.size)
             return int(_UCRED.unpack(data)[1])
         if platform == "darwin":
             data = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED.size)

@@ -21,7 +21,7 @@ from elasticd.archive import pack
 from elasticd.cli.daemons import name as name_process
 from elasticd.client import client, connection, processes
 from elasticd.client.client import Client
-from elasticd.client.connection import Connection, NobodyListens, probe
+from elasticd.client.connection import Connection, HungUp, NobodyListens, probe
 from elasticd.client.processes import find_daemon
 from elasticd.client.queue import ARCHIVE_FRAME_BYTES
 from elasticd.core.words.requests.checkpoints import PruneCheckpoints
@@ -289,6 +289,24 @@ def test_no_daemon_of_another_account_is_asked(strangers_socket: Path, way: str)
     with as_nobody():
         Connection(strangers_socket).close()
     Connection(strangers_socket).close()  # root may ask any
+
+
+def test_of_whom_the_system_tells_nothing_is_gone_and_the_next_is_asked(
+    home: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS may not say whose daemon it was, if it ends just then."""
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 60.0)
+    gone, there = serve(home / "node-0", {}), serve(home / "node-1", {"status": {}, "cancel": {}})
+
+    told = iter([None, None, 54_321, 54_321])
+    monkeypatch.setattr(connection, "peer_uid", lambda connected: next(told))
+    monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+    monkeypatch.setattr(client, "refuse_open", lambda home: None)
+    with pytest.raises(HungUp):
+        Connection(home / "node-0" / "control.sock")
+    Client(home).open(CancelJob(JOB)).close()
+    assert not gone.requests
+    assert there.requests[0]["do"] == "status"
 
 
 @pytest.mark.parametrize(
