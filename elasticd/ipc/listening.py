@@ -74,11 +74,31 @@ def listening_ports(pid: int) -> list[int]:
     return [port for port, inode in _sockets(_LISTENING) if inode in own]
 
 
-def listens_here(port: int) -> bool:
-    """Whether a process of our own account listens at that TCP port. Takes long."""
+def listeners(port: int, platform: str = sys.platform) -> set[int] | None:
+    """The accounts whose processes listen at that TCP port, also those that we can't see; None:
+    this system doesn't say."""
+    if platform != "linux":
+        return None
+    found = set()
+    try:
+        for name in ("tcp", "tcp6"):
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/net/{name}", "rb") as table:
+                for _, own, _, state, _, _, _, uid, *_ in map(bytes.split, list(table)[1:]):
+                    if int(state, 16) in _LISTENING and int(own.rpartition(b":")[2], 16) == port:
+                        found.add(int(uid))
+    except OSError:
+        return None
+    return found
+
+
+def listens_here(
+    port: int, processes: Callable[[], Iterable[psutil.Process]] = psutil.process_iter
+) -> bool:
+    """Whether a process of our own account listens at that TCP port. Takes long. ``processes``:
+    all there are."""
     me = os.geteuid()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
+    for process in processes():
+        with contextlib.suppress(*UNSEEN):
             if process.uids().effective == me and any(
                 each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port
                 for each in process.net_connections(kind="tcp")

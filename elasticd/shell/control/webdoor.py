@@ -23,7 +23,7 @@ from pathlib import Path
 
 import structlog
 
-from elasticd.ipc.listening import listens_here
+from elasticd.ipc.listening import listeners, listens_here
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.children.environment import of_child
 from elasticd.shell.clock import monotonic_seconds
@@ -87,10 +87,16 @@ class WebDoor:
         settings: NodeConfig,
         command: Command | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        ours: Callable[[int], bool] = listens_here,
+        strangers: Callable[[str, int], bool] | None = None,
+        asks_once: bool = sys.platform != "linux",
     ) -> None:
-        """``ours``: whether it is our account that listens at a port."""
-        self._home, self._ours = home, ours
+        """``strangers``: whether another account listens at an address; ``asks_once``: that takes
+        so long that it is asked once for all the time for which somebody has the port."""
+        self._home, self._strangers, self._asks_once = (
+            home,
+            strangers or strangers_listen,
+            asks_once,
+        )
         self._host, self._port = settings.dashboard_host, settings.dashboard_port
         everywhere = self._host == EVERYWHERE
         self._shown = settings.addresses[0].rpartition(":")[0] if everywhere else self._host
@@ -120,7 +126,7 @@ class WebDoor:
     async def _listen(self) -> socket.socket:
         """The socket, once the port is free. If another account had it, that may have been shown
         the token by who thought that we were there: another one counts from then on."""
-        told, foreign = "", False
+        told, foreign, asked = "", False, False
         while True:
             try:
                 found = await asyncio.to_thread(_listening, self._host, self._port)
@@ -130,8 +136,10 @@ class WebDoor:
                 return found
             except OSError as error:
                 why = f"{self._host}:{self._port}: {error.strerror or error}"
-                if error.errno == errno.EADDRINUSE and not foreign:
-                    foreign = not await asyncio.to_thread(self._ours, self._port)
+                taken = error.errno == errno.EADDRINUSE
+            if taken and not foreign and not (asked and self._asks_once):
+                asked = True
+                foreign = await asyncio.to_thread(self._strangers, self._host, self._port)
             if why != told:
                 told = why
                 await self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))
@@ -179,6 +187,26 @@ class WebDoor:
             return await process.wait()
         finally:
             await _end(process)
+
+
+def strangers_listen(
+    host: str,
+    port: int,
+    platform: str = sys.platform,
+    ours: Callable[[int], bool] = listens_here,
+) -> bool:
+    """Whether another account's process has a port that we found taken. Root may read our token
+    anyway. ``ours``: whether our account listens at one, asked where the system doesn't say whose
+    a listener is."""
+    if (accounts := listeners(port, platform)) is not None:
+        return not accounts <= {0, os.geteuid()}
+    if ours(port):
+        return False
+    try:
+        _listening(host, port).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False  # who had it has ended meanwhile
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from elasticd.ipc.listening import (
     has_let_in,
     has_tcp_sockets,
     is_listening,
+    listeners,
     listens_here,
     tcp_sockets,
 )
@@ -126,3 +127,29 @@ def test_a_port_is_known_as_our_own() -> None:
         port = listening.getsockname()[1]
         assert listens_here(port)
     assert not listens_here(port)
+
+
+def test_one_of_which_a_mac_tells_nothing_hides_no_other() -> None:
+    class Mute:
+        def uids(self) -> Any:
+            raise RuntimeError("proc_pidinfo(PROC_PIDLISTFDS) 2/2 syscall failed")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        mute = cast(psutil.Process, Mute())
+        assert listens_here(port, lambda: [mute, psutil.Process()])
+        assert not listens_here(port, lambda: [mute])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net")
+@pytest.mark.parametrize("family, host", [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_linux_says_whose_a_listener_is(family: socket.AddressFamily, host: str) -> None:
+    try:
+        listening = socket.create_server((host, 0), family=family)
+    except OSError:
+        pytest.skip("there is no such network here")
+    with listening:
+        port = listening.getsockname()[1]
+        assert listeners(port) == {os.geteuid()}
+    assert listeners(port) == set()
+    assert listeners(port, "darwin") is None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import os
 import socket
 import stat
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 from elasticd.settings.config import NodeConfig
 from elasticd.shell.control import webdoor
-from elasticd.shell.control.webdoor import WebDoor, command_of, is_loopback
+from elasticd.shell.control.webdoor import WebDoor, command_of, is_loopback, strangers_listen
 from elasticd.shell.control.webtoken import (
     METRICS_FILE,
     PLACE_FILE,
@@ -30,6 +31,8 @@ from elasticd.shell.control.webtoken import (
     tell_place,
     token_of,
 )
+from tests.integration.otheraccount import need_root
+from tests.nobody import NOBODY, as_nobody
 
 # Answers each who connects with its pid, until it is told "end" or its standard input closes.
 SERVES = """
@@ -179,7 +182,10 @@ async def test_after_another_account_had_the_port_there_is_a_new_token(
         other.close()
 
     door = WebDoor(
-        tmp_path, NodeConfig(dashboard_port=port), sleep=once_it_went, ours=lambda port: ours
+        tmp_path,
+        NodeConfig(dashboard_port=port),
+        sleep=once_it_went,
+        strangers=lambda host, port: not ours,
     )
     task = asyncio.create_task(door.keep())
     try:
@@ -189,6 +195,70 @@ async def test_after_another_account_had_the_port_there_is_a_new_token(
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("asks_once", [True, False])
+@in_a_loop
+async def test_where_that_takes_long_it_is_asked_once_whose_the_port_is(
+    tmp_path: Path, asks_once: bool
+) -> None:
+    asked: list[int] = []
+    pauses: list[float] = []
+
+    def not_strangers(host: str, port: int) -> bool:
+        asked.append(port)
+        return False
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        async def three_times(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                other.close()
+
+        door = WebDoor(
+            tmp_path,
+            NodeConfig(dashboard_port=port),
+            sleep=three_times,
+            strangers=not_strangers,
+            asks_once=asks_once,
+        )
+        task = asyncio.create_task(door.keep())
+        await until(lambda: place_of(tmp_path).port == port)
+        task.cancel()
+        await asyncio.wait([task])
+    assert asked == [port] * (1 if asks_once else 3)
+
+
+def test_the_port_of_another_account_alone_is_a_strangers() -> None:
+    need_root()
+    with as_nobody():
+        listening = socket.create_server(("127.0.0.1", 0))
+    with listening:
+        port = listening.getsockname()[1]
+        assert strangers_listen("127.0.0.1", port, ours=lambda port: False)
+        os.seteuid(NOBODY)
+        try:
+            assert not strangers_listen("127.0.0.1", port, ours=lambda port: False)
+        finally:
+            os.seteuid(0)
+    assert not strangers_listen("127.0.0.1", port, ours=lambda port: False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux whose the listener is")
+def test_the_port_of_a_process_of_ours_that_cannot_be_seen_is_no_strangers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert not strangers_listen("127.0.0.1", port, ours=lambda port: False)
+
+
+def test_a_mac_tells_no_more_than_that_somebody_not_ours_has_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert strangers_listen("127.0.0.1", port, "darwin", lambda port: False)
+        assert not strangers_listen("127.0.0.1", port, "darwin", lambda port: True)
+    assert not strangers_listen("127.0.0.1", port, "darwin", lambda port: False), "it has ended"
 
 
 @in_a_loop
