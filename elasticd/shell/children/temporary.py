@@ -62,7 +62,8 @@ class TemporaryFolders:
     Attributes:
         daemons: the daemon's own TMPDIR; empty: it has none.
         short: where links may be made that are short.
-        runtime: where they are rather made on Linux, if they are short enough there.
+        runtime: where they are rather made on Linux while that is there, if they are short enough.
+            It goes at a log-out, if the daemon was started by hand by what systemd started.
     """
 
     files: ChildFiles
@@ -143,11 +144,11 @@ class TemporaryFolders:
         if folder == Path() or not folder.is_dir() or self._has_room(folder, more_bytes):
             return ""
         link = self._name(folder, more_bytes)
-        if _link(link, folder.absolute()) is None:
-            return str(link) if os.path.lexists(link) else ""
-        with contextlib.suppress(OSError):
-            os.utime(link, follow_symlinks=False)
-        return ""
+        made = _link(link, folder.absolute())
+        # Processes go by it that were started while there was no runtime folder.
+        for each in {link, self.short / link.name}:
+            _renew(each, folder.absolute())
+        return str(link) if made is None and os.path.lexists(link) else ""
 
     def _shortened(self, folder: Path, more_bytes: int) -> Path:
         if self._has_room(folder, more_bytes):
@@ -163,7 +164,7 @@ class TemporaryFolders:
         """Of the link to it."""
         path = os.fsencode(folder.absolute())
         name = LINKS_PREFIX + hashlib.sha256(path).hexdigest()[:12]
-        if self.platform != "darwin" and self.runtime is not None:
+        if self.platform != "darwin" and self.runtime is not None and self.runtime.is_dir():
             private = self.runtime / name
             if self._has_room(private, more_bytes):
                 return private
@@ -192,6 +193,13 @@ def _unlink(link: Path, to: Path) -> None:
     with contextlib.suppress(OSError):
         if _leads(link, to):
             link.unlink()
+
+
+def _renew(link: Path, to: Path) -> None:
+    """Give it a new time, if it is our own and leads there."""
+    with contextlib.suppress(OSError):
+        if _leads(link, to):
+            os.utime(link, follow_symlinks=False)
 
 
 def _is_ours(link: Path) -> bool:

@@ -170,6 +170,28 @@ def test_a_link_lies_where_nobody_else_gets_in_if_it_is_short_there(
         assert Path(linux(long, links, too_long).of_child(NONCE)).parent.parent == links
 
 
+def test_where_the_runtime_folder_has_gone_links_lie_in_tmp(
+    long: ChildFiles, tmp_path: Path
+) -> None:
+    """It goes at a log-out: so may that of who started the daemon by hand."""
+    links = tmp_path / "links"
+    links.mkdir()
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="e") as made:
+        runtime = Path(made, "run")
+        folders = linux(long, links, runtime)
+        first = Path(folders.of_child("a")).parent
+        assert first.parent == links, "there is none"
+        runtime.mkdir()
+        assert Path(folders.of_child("b")).parent.parent == runtime
+        os.utime(first, (5, 5), follow_symlinks=False)
+        assert folders.look_after() == "" and first.lstat().st_mtime > 5
+        (runtime / first.name).unlink()
+        runtime.rmdir()
+        first.unlink()
+        assert folders.look_after() == "" and first.is_symlink()
+        assert Path(folders.of_child("c")).parent == first
+
+
 def test_the_runtime_folder_of_a_service_alone_is_taken(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "link").symlink_to(tmp_path)
