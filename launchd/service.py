@@ -363,14 +363,15 @@ class LaunchdService:
     def _kick(self, *flags: str, before: int | None = None) -> None:
         """Have it run, and no longer as the process ``before``."""
         arguments = ("kickstart", *flags, self.target)
+        done = (0, RUNS_ALREADY) if before is None else (0,)
         for _ in range(REFUSED_TRIES):
-            if (result := self.launchctl.run(*arguments)).status in (0, RUNS_ALREADY):
+            if (result := self.launchctl.run(*arguments)).status in done:
                 return
             self._require_session(result)
             status = self.status()
             if status.running and status.pid != before:
                 return
-            if result.status != ALREADY_LOADED:
+            if result.status not in (ALREADY_LOADED, RUNS_ALREADY):
                 break
             self.pause(TRY_SECONDS)
         raise OperationError(f"launchctl {' '.join(arguments)}: {said(result)}")

@@ -22,7 +22,7 @@ class FakeLaunchctl:
         afterwards: how many calls ``bootstrap`` answers 5 behind that.
         loaded_says: what it answers of a service that is loaded.
         speculative: it starts nothing; ``kickstart`` does.
-        refuses: how many calls ``kickstart`` answers 5.
+        refuses: how many calls ``kickstart`` answers ``refuses_with``, and does nothing.
         stubborn: how many calls the daemon takes to end; ``kickstart -k`` kills it at once.
         absent_says: what ``bootstrap`` answers where nobody is logged in.
         domain: where the service is to be; ``gui/501`` is there while 501 is logged in.
@@ -34,6 +34,7 @@ class FakeLaunchctl:
     loaded_says: int = 5
     speculative: bool = False
     refuses: int = 0
+    refuses_with: int = 5
     stubborn: int = 0
     killed: int = 0
     last_pid: int = 4099
@@ -142,7 +143,7 @@ class FakeLaunchctl:
             return self._no_service()
         if self.refuses:
             self.refuses -= 1
-            return Result(5, "Could not kickstart service: 5: Input/output error")
+            return Result(self.refuses_with, f"Could not kickstart service: {self.refuses_with}")
         if self.pid and "-k" not in arguments:
             return Result(37, "")
         self.killed += bool(self.pid)

@@ -121,17 +121,20 @@ def test_a_restart_lets_the_daemon_end_and_kills_one_that_does_not(
 
 
 @pytest.mark.parametrize("calls", [0, 10_000])
+@pytest.mark.parametrize("says", [5, 37])
 def test_a_restart_that_is_refused_for_a_moment_is_tried_again(
-    service: LaunchdService, launchctl: FakeLaunchctl, calls: int
+    service: LaunchdService, launchctl: FakeLaunchctl, says: int, calls: int
 ) -> None:
+    """37 may be said while the process still runs that is to go."""
     service.install()
+    launchctl.refuses_with = says
     before, launchctl.stubborn, launchctl.refuses = launchctl.pid, calls, 3
     assert service.restart() == "the service is restarted"
     assert launchctl.pid not in (0, before)
     before, launchctl.refuses = launchctl.pid, 10_000
-    with pytest.raises(OperationError, match=r"launchctl kickstart -k .*status 5"):
+    with pytest.raises(OperationError, match=rf"launchctl kickstart -k .*status {says}"):
         service.restart()
-    launchctl.refuses, launchctl.speculative = 3, True
+    launchctl.refuses, launchctl.refuses_with, launchctl.speculative = 3, 5, True
     service.stop()
     service.start()
     assert launchctl.pid not in (0, before)
