@@ -9,10 +9,11 @@ from functools import partial
 
 import uvicorn
 
+from elasticd.ipc.accepting import next_connection
+
 HANDSHAKE_SECONDS = 5.0
 MOST_HANDSHAKES = 128
 """Beyond them the oldest goes: whoever means it has shaken hands at once."""
-ACCEPT_AGAIN_SECONDS = 0.5
 
 
 class WebServer(uvicorn.Server):
@@ -36,13 +37,8 @@ class WebServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept_at(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-            except OSError:  # no more descriptors, say; it went away again, say
-                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
-                continue
+            accepted = await next_connection(listening)
             task = asyncio.create_task(self._shake_hands(accepted))
             self._handshakes[task] = None
             task.add_done_callback(partial(self._shaken, accepted))

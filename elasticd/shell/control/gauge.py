@@ -14,6 +14,7 @@ import threading
 from statistics import median
 
 from elasticd.errors import OperationError
+from elasticd.ipc.accepting import is_of_one
 from elasticd.shell.children.ports import claim_port
 from elasticd.shell.clock import monotonic_seconds
 from elasticd.shell.network.stream import aside
@@ -111,7 +112,9 @@ def _keep(listener: socket.socket, word: bytes, seconds: float) -> None:
                 listener.settimeout(left)
                 try:
                     connection, _ = listener.accept()
-                except OSError:
+                except OSError as error:
+                    if is_of_one(error):
+                        continue
                     return
                 with connection:
                     if _met(connection, word, min(_IDLE_SECONDS, left)):

@@ -15,6 +15,7 @@ import structlog
 
 from elasticd.core.words.connections import CONNECTION, Errand, Ping, Pong
 from elasticd.errors import OperationError, ProtocolError
+from elasticd.ipc.accepting import next_connection
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network import transfer
 from elasticd.shell.network.binding import bound
@@ -42,7 +43,6 @@ MAX_INCOMING = ADDRESSES_OF_ONE
 MAX_STRANGERS = 128
 """Incoming connections that have not shown yet that they are a member's; a new one beyond it costs
 the oldest its place, since a member shows it at once."""
-ACCEPT_AGAIN_SECONDS = 0.5
 LISTEN_AGAIN_SECONDS = 5.0
 """So often is looked for addresses of ours that the machine hasn't had yet."""
 GUEST_SECONDS = 10.0
@@ -141,15 +141,8 @@ class Acceptor:
                 task.cancel()
 
     async def _accept_at(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-            except OSError as error:
-                # No more descriptors, say; it went away again, say.
-                self.gate.complain("an incoming connection", str(error))
-                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
-                continue
+            accepted = await next_connection(listening, self._no_room)
             if len(self.tasks) >= MAX_CONNECTIONS:
                 self.gate.complain("an incoming connection", f"{MAX_CONNECTIONS} are open already")
                 accepted.close()
@@ -163,6 +156,9 @@ class Acceptor:
                 oldest.cancel()
             # There may be no end of them, and each needs a turn, if only to go.
             await asyncio.sleep(0)
+
+    def _no_room(self, error: OSError) -> None:
+        self.gate.complain("an incoming connection", str(error))
 
     def _served(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         """One that is cancelled before it begins closes nothing itself."""

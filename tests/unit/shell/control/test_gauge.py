@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -55,6 +58,29 @@ def test_a_stranger_gets_nothing_and_keeps_nobody_out(said: bytes) -> None:
         stranger.settimeout(20)
         assert stranger.recv(10) == b""
     assert asyncio.run(knock(HOST, port, WORD))[0] > 0
+
+
+class AbortedOnce(socket.socket):
+    """One of whose connections has gone away again before it was let in."""
+
+    aborted = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.aborted:
+            self.aborted = True
+            raise ConnectionAbortedError(errno.ECONNABORTED, os.strerror(errno.ECONNABORTED))
+        return super().accept()
+
+
+def test_one_that_went_away_again_closes_no_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    def server(address: tuple[str, int], backlog: int) -> socket.socket:
+        made = AbortedOnce()
+        made.bind(address)
+        made.listen(backlog)
+        return made
+
+    monkeypatch.setattr(socket, "create_server", server)
+    assert asyncio.run(knock(HOST, open_door(HOST, WORD), WORD))[0] > 0
 
 
 def test_where_nobody_listens_that_is_said() -> None:
