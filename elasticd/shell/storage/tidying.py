@@ -32,7 +32,7 @@ from elasticd.types import JobId
 ROUND_SECONDS = 600.0
 _REMOVE_LINK = (
     "remove it as root; it is made again in ten minutes. Ranks that run now may be given files of"
-    " that account: pause their jobs and resume them then"
+    " that account: pause their jobs, remove it, and resume them"
 )
 FIRST_SECONDS = 60.0
 """A daemon that has just been started has others to listen to."""
