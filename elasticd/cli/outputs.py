@@ -71,15 +71,18 @@ def outputs(
             Bar("fetching", shown=not options.json, unit_bytes=True) as bar,
         ):
             bar.total(int(head["bytes"]))
-            written, changed = _receive(connection, beside, bar)
+            written, changed, refused = _receive(connection, beside, bar)
     said = {key: head[key] for key in ("job", "node", "main", "copy", "made", "skipped", "note")}
     if options.json:
-        print_json({**said, "out": str(folder), "files": written, "changed": changed})
+        came = {"files": written, "changed": changed, "refused": [*refused]}
+        print_json({**said, "out": str(folder), **came})
     else:
-        _print(head, [*written, *changed], len(written), folder)
+        _print(head, [*written, *changed, *refused], len(written), folder)
     for name in changed:
         warn(f"{one_line(name)}: changed while it was read; run this again for it")
-    if changed:
+    for name, why in refused.items():
+        warn(f"{one_line(name)}: was not copied: {one_line(why)}")
+    if changed or refused:
         raise typer.Exit(1)
 
 
@@ -103,10 +106,14 @@ def _whole(folder: Path) -> Iterator[Path]:
         raise OperationError(f"{one_line(str(folder))}: {error.strerror or error}") from None
 
 
-def _receive(connection: Connection, folder: Path, bar: Bar) -> tuple[list[str], list[str]]:
-    """The names of what was written, and of what changed meanwhile."""
+def _receive(
+    connection: Connection, folder: Path, bar: Bar
+) -> tuple[list[str], list[str], dict[str, str]]:
+    """The names of what was written, of what changed meanwhile, and of what as root is not read,
+    with the reasons."""
     written: list[str] = []
     changed: list[str] = []
+    refused: dict[str, str] = {}
     names: set[str] = set()
     shown = 0
     while not (frame := connection.answer(_ANSWER_SECONDS)).get("end"):
@@ -120,14 +127,16 @@ def _receive(connection: Connection, folder: Path, bar: Bar) -> tuple[list[str],
             raise ProtocolError(f"{name!a}: comes twice")
         names.add(folded(name))
         path = None if frame["path"] is None else Path(frame["path"])
-        if path is not None and _take(connection, path, folder / name, size):
-            written.append(name)
+        try:
+            taken = path is not None and _take(connection, path, folder / name, size)
+        except OperationError as error:
+            refused[name] = str(error)
         else:
-            changed.append(name)
+            (written if taken else changed).append(name)
         bar.step(size - shown)
         shown = 0
         connection.send({"taken": name})
-    return written, changed
+    return written, changed, refused
 
 
 def _take(connection: Connection, source: Path, target: Path, size: int) -> bool:

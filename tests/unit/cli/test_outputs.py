@@ -137,14 +137,18 @@ def test_as_root_only_files_of_the_daemons_account_are_copied(
     ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
 ) -> None:
     need_root()
-    daemon(home, {"outputs": serve(a="one")}).pose()
+    daemon(home, {"outputs": serve(a="one", b="two")}).pose()
+    os.chown(tmp_path / "source-1", NOBODY, -1)
     out = tmp_path / "out"
-    code, _, warned = ctl("outputs", "j", "--out", out, "--home", home)
-    assert code == 1 and "source-0: the daemon, which runs as nobody, names this" in warned
-    assert not out.exists()
+    code, said, warned = ctl("outputs", "j", "--out", out, "--home", home, "--json")
+    assert code == 1 and warned.count("\n") == 1
+    assert warned.startswith("a: was not copied: ") and "runs as nobody, names this" in warned
+    told = json.loads(said)
+    assert (told["files"], told["changed"], told["refused"]) == (["b"], [], ["a"])
+    assert [path.name for path in out.iterdir()] == ["b"]
     os.chown(tmp_path / "source-0", NOBODY, -1)
-    assert ctl("outputs", "j", "--out", out, "--home", home)[0] == 0
-    assert (out / "a").read_text() == "one"
+    assert ctl("outputs", "j", "--out", tmp_path / "again", "--home", home)[0] == 0
+    assert (tmp_path / "again" / "a").read_text() == "one"
 
 
 def test_a_file_that_is_left_out_for_its_name_is_named(
