@@ -37,13 +37,7 @@ from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.nodes import ShutDown
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.counting import counted
-from elasticd.errors import (
-    DamageError,
-    NoDaemonError,
-    OperationError,
-    ProtocolError,
-    UsageError,
-)
+from elasticd.errors import DamageError, NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import node_homes

@@ -57,9 +57,9 @@ def refuse_ownerless(home: Path, me: int | None = None) -> None:
     if disk.can_have_owners:
         account = account_name(os.geteuid() if me is None else me)
         cure = (
-            "stop the daemon first if one runs ('elasticctl service stop'), then 'sudo diskutil"
-            f" enableOwnership {quote(disk.mounted)}', then 'sudo chown -R {account}"
-            f" {quote(str(home))}'; or {cure}"
+            "stop the daemon first if one runs ('elasticctl service stop', or 'elasticctl local"
+            f" down'), then 'sudo diskutil enableOwnership {quote(disk.mounted)}', then"
+            f" 'sudo chown -R {account} {quote(str(home))}'; or {cure}"
         )
     raise UsageError(
         f"{home} is on a disk on which macOS ignores who owns a file ({disk.mounted},"
