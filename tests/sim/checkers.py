@@ -344,7 +344,8 @@ class Checkers:
         """Whether those who keep what they hold may hold something else each: all but members of
         one world that has gone on apart."""
         keep = [self.cluster.hosts[n] for n, source in sources.items() if source == "keep"]
-        entered = {self._entered(host, world.job) for host in keep}
+        # The leader's own has entered this one already.
+        entered = {self._entered(host, world.job) for host in keep} - {world.generation}
         return len(keep) > 1 and (len(entered) > 1 or bool(self.differed & entered))
 
     def emitted(self, host: Host, emit: e.Emit) -> None:

@@ -352,7 +352,7 @@ def odd_bits_kept(switches: Switches) -> None:
 
 
 def odd_sums_kept(switches: Switches) -> None:
-    switches.set(differing, "_may_go_back", lambda office, agreed: False)
+    switches.set(differing, "_may_go_back", lambda office, world, agreed: False)
     switches.set(Exactness, "lose", lambda self, why: None)
 
 

@@ -107,10 +107,10 @@ class Checkpoints:
         """It is not known which one trains, or will."""
         self.descent.forget_world()
 
-    def spoil(self, agreed: Point) -> None:
+    def spoil(self, agreed: Point, of: World) -> None:
         """Nobody knows whose state after ``agreed`` is right, or what the odd one has added to it:
-        no checkpoint counts from there on, be it announced."""
-        self.descent.spoil(agreed)
+        no checkpoint counts from there on, on the line ``of`` that world, be it announced."""
+        self.descent.spoil(agreed, of)
         self._drop_spoilt()
 
     def recall(self, spoilt: Left) -> None:

@@ -68,18 +68,26 @@ class Descent:
         """It is not known which one trains, or will."""
         self.world = None
 
-    def agreed(self, known: Iterable[Point], before: int) -> Point | None:
-        """The newest of these states that the world went through before that step. All of its
-        members are alike where it started from what one of them, or disks, had."""
-        world, points = self.world, list(known)
+    def agreed(self, known: Iterable[Point], before: int, of: World | None = None) -> Point | None:
+        """The newest of these states that the present world, or another one that is ``of`` interest
+        instead, went through before that step. All of its members are alike where it started from
+        what one of them, or disks, had."""
+        world, points = self._known(of), list(known)
         if world is not None and world.rung in ("start", "restore"):
             points.append(Point(world.lineage, world.step, world.stamp))
-        points = [p for p in points if p.step < before and self.has(p)]
+        points = [p for p in points if p.step < before and self.has(p, world)]
         return max(points, key=lambda p: p.step, default=None)
 
-    def after(self, point: Point) -> Left:
-        """What the world went through after ``point``."""
-        lineage = point.lineage if self.world is None else self.world.lineage
+    def _known(self, of: World | None) -> World | None:
+        """A world of which it is known where its lineage was opened."""
+        if of is not None:
+            self.parents.setdefault(of.lineage, of.parent)
+        return of or self.world
+
+    def after(self, point: Point, of: World | None = None) -> Left:
+        """What the world went through after ``point``; ``of`` as for :meth:`agreed`."""
+        world = self._known(of)
+        lineage = point.lineage if world is None else world.lineage
         passed: set[Lineage] = set()
         while lineage != point.lineage and lineage not in passed:
             passed.add(lineage)
@@ -87,9 +95,9 @@ class Descent:
             lineage = point.lineage if origin is None else origin.lineage
         return (*((name, -1) for name in sorted(passed)), (point.lineage, point.step))
 
-    def spoil(self, point: Point) -> None:
-        """Nothing counts of what came after ``point``."""
-        self.spoilt = merged(self.spoilt, self.after(point))
+    def spoil(self, point: Point, of: World | None = None) -> None:
+        """Nothing counts of what came after ``point``; ``of`` as for :meth:`agreed`."""
+        self.spoilt = merged(self.spoilt, self.after(point, of))
 
     def is_spoilt(self, lineage: Lineage, step: int) -> bool:
         return is_left(self.spoilt, lineage, step)
@@ -108,12 +116,16 @@ class Descent:
         """Whether the script has asked to stop after that step."""
         return self.world is not None and self.world.last == step
 
-    def has(self, point: Point) -> bool:
-        """Whether the present world went through this state, as far as is known."""
-        return self.world is None or descends(self.world.lineage, point, self.parents)
+    def has(self, point: Point, of: World | None = None) -> bool:
+        """Whether the world went through this state, as far as is known; ``of`` as for
+        :meth:`agreed`."""
+        world = self._known(of)
+        return world is None or descends(world.lineage, point, self.parents)
 
-    def newest(self, reports: Reports) -> Choice | None:
-        """The newest checkpoint of this line of which the reports have every shard."""
-        if self.world is None:
+    def newest(self, reports: Reports, of: World | None = None) -> Choice | None:
+        """The newest checkpoint of this line of which the reports have every shard; ``of`` as for
+        :meth:`agreed`."""
+        world = self._known(of)
+        if world is None:
             return choose.newest(reports)
-        return choose.newest(reports, self.world.lineage, self.world.parent)
+        return choose.newest(reports, world.lineage, world.parent)

@@ -15,6 +15,7 @@ from elasticd.core.saving.checkpoint import Checkpoint
 from elasticd.core.saving.descent import Descent, Reports
 from elasticd.core.saving.replicas import Replicas
 from elasticd.core.saving.shelf import Shelf
+from elasticd.core.words.records import World
 from elasticd.recovery.lineages import is_left, remaining
 from elasticd.types import Lineage, NodeId, Point, Tag
 
@@ -92,19 +93,19 @@ class Survey:
         same = [e for e in self.shelf.open.values() if is_it(e.key.point)]
         return any(e.manifest is not None and e.complete for e in same)
 
-    def agreed(self, known: Point | None, before: int) -> Point | None:
-        """The newest state of this line before a step that all members had alike: what is
-        ``known``, or a checkpoint."""
+    def agreed(self, known: Point | None, before: int, of: World | None = None) -> Point | None:
+        """The newest state before a step that all members had alike, on this line or on that ``of``
+        another world: what is ``known``, or a checkpoint."""
         newest = [] if self.shelf.newest is None else [self.shelf.newest]
         alike = [manifest.point for manifest in (*self.manifests, *newest) if manifest.agreed]
-        return self.descent.agreed([*alike, known] if known is not None else alike, before)
+        return self.descent.agreed([*alike, known] if known is not None else alike, before, of)
 
-    def reaches(self, point: Point) -> bool:
-        """Whether there is a checkpoint of ``point``, or of this line before it."""
-        newest, after = self.shelf.newest, self.descent.after(point)
-        if newest is not None and not is_left(after, newest.lineage, newest.step):
+    def reaches(self, point: Point, of: World | None = None) -> bool:
+        """Whether there is a checkpoint of ``point``, or of its line before it."""
+        newest, after = self.shelf.newest, self.descent.after(point, of)
+        if of is None and newest is not None and not is_left(after, newest.lineage, newest.step):
             return True
-        return self.descent.newest(remaining(self.reports, after)) is not None
+        return self.descent.newest(remaining(self.reports, after), of) is not None
 
     def contested(self, step: int = -1) -> Checkpoint | None:
         """One of the state after ``step``, or of any (-1), on which its writers differ, be it that

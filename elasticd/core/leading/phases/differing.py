@@ -96,7 +96,8 @@ def _leave(
         text = f"members compute different bits after step {step}: all take the state of one"
         return ToFreezing(tuple(sorted(nodes)), text)
     office.trust.taint(tainted, world)
-    agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step)
+    # Of the line on which they differ, which may be another side's.
+    agreed = office.checkpoints.survey.agreed(office.trust.states.agreed, step, world)
     if not found.majority and office.trust.states.split(step):
         return Outcome("failed", _why_always(office, world, found))
     if not found.majority and office.course.leaving:
@@ -111,7 +112,7 @@ def _leave(
                 f"{found.reason}; all go back to step {newest.step}, of which it isn't known that"
                 " all had the same"
             )
-    elif agreed is not None and _may_go_back(office, agreed):
+    elif agreed is not None and _may_go_back(office, world, agreed):
         text = f"{found.reason}; all go back to what they agreed on after step {agreed.step}"
         found = replace(found, reason=text)
         _go_back(office, world, agreed)
@@ -138,7 +139,7 @@ def _leave(
 def _go_back(office: Office, world: World, agreed: Point) -> None:
     """Let nothing count that came after ``agreed``: neither of ``world`` nor of one that has gone
     on from there apart from it."""
-    office.checkpoints.spoil(agreed)
+    office.checkpoints.spoil(agreed, world)
     office.trust.spoil(world)
     for known in office.roster.worlds(office.world):
         if office.checkpoints.is_of_spoilt(known):
@@ -213,8 +214,8 @@ def _in_order(world: World, nodes: Iterable[NodeId]) -> list[NodeId]:
     return sorted(nodes, key=lambda node: (ranks.get(node, len(ranks)), node))
 
 
-def _may_go_back(office: Office, agreed: Point) -> bool:
+def _may_go_back(office: Office, world: World, agreed: Point) -> bool:
     """Whether the job wants to, there is a checkpoint for it, and nobody has ended with the last
     state."""
-    may = office.restores and office.checkpoints.survey.reaches(agreed)
+    may = office.restores and office.checkpoints.survey.reaches(agreed, world)
     return may and not office.course.leaving

@@ -126,6 +126,26 @@ def test_a_later_leader_knows_what_is_spoilt_on_both_sides() -> None:
     assert not later.is_spoilt(LINE, 0) and not later.is_spoilt(back, 7)
 
 
+def test_who_differs_on_another_side_spoils_what_that_one_has_made() -> None:
+    """Simulator, seed 2618020: the leader took its own line for the one on which they differed, and
+    went on with the sums of the odd one."""
+    own, theirs = Lineage("22"), Lineage("33")
+    fork = Point(LINE, 5, STAMP)
+    ours = replace(world_of(A), lineage=own, parent=fork, step=5)
+    other = replace(world_of(B, C), lineage=theirs, parent=fork, step=5, rung="regroup")
+    ten, six = Point(own, 10, STAMP), Point(theirs, 6, STAMP)
+    descent = Descent()
+    descent.enter(ours)
+    assert descent.agreed([fork, ten, six], 12) == ten
+    assert descent.agreed([fork, ten, six], 12, other) == six
+    assert descent.agreed([fork, ten], 12, other) == fork
+    descent.spoil(six, other)
+    assert descent.is_spoilt(theirs, 7) and not descent.is_spoilt(theirs, 6)
+    assert not descent.is_spoilt(own, 11) and not descent.is_of_spoilt(ours)
+    descent.spoil(fork, other)
+    assert descent.is_spoilt(theirs, 6) and not descent.is_spoilt(own, 11)
+
+
 def test_what_is_spoilt_elsewhere_stays_so_though_a_world_goes_on_with_what_is_spoilt() -> None:
     """Two sides have gone on from a spoilt step, and nothing but one's checkpoint is there."""
     aside, other, back = Lineage("22"), Lineage("33"), Lineage("44")
