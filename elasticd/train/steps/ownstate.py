@@ -24,7 +24,7 @@ from elasticd.train.steps.generators import (
     source_of,
 )
 from elasticd.train.steps.reach import MOST_REACHED, reached
-from elasticd.train.steps.scriptnames import names, outside
+from elasticd.train.steps.scriptnames import assigned_later, names, outside
 from elasticd.train.steps.unkept import Unkept
 
 BODIES = 10
@@ -91,7 +91,7 @@ class OwnState:
         here = names(frame, self._home)
         all_seen = self._adopt(here.values())
         self._keys = _keys_of(here)
-        self._unkept.loop_begins(here)
+        self._unkept.loop_begins(here, assigned_later(frame, self._home))
         if all_seen:
             self._made = {id(g): (g, b"") for g in reached(here.values(), is_generator).found}
             return []

@@ -6,7 +6,7 @@ import sys
 import weakref
 from typing import Any
 
-from elasticd.train.steps.scriptnames import names
+from elasticd.train.steps.scriptnames import assigned_later, names
 
 HERE = globals()
 
@@ -44,3 +44,31 @@ def test_variables_of_the_functions_around_and_of_the_module_are_found() -> None
     outer = 1
     found = train()
     assert (found["inner"], found["outer"], found["Gradients"]) == (2, outer, Gradients)
+
+
+def test_names_that_are_assigned_behind_the_loop_s_beginning() -> None:
+    source = """
+above = again = outer = 1
+def bump():
+    global outer
+    outer += 1
+def loop():
+    kept, anew, around = {}, 1, 1
+    def count():
+        nonlocal around
+        around += 1
+    for step in look():
+        anew = 2
+        kept["a"] = step
+        count()
+loop()
+again = 2
+"""
+    found: list[set[str]] = []
+
+    def look() -> list[int]:
+        found.append(assigned_later(sys._getframe(1)))
+        return []
+
+    exec(source, {"look": look, "__name__": "script"})
+    assert found == [{"again", "outer", "anew", "around", "step"}]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import random
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +43,9 @@ def said(
 
 
 def follow(average: Any, model: nn.Module) -> Any:
-    return tree_map(lambda a, p: 0.9 * a + 0.1 * p, average, model.trainable_parameters())
+    now = tree_map(lambda a, p: 0.9 * a + 0.1 * p, average, model.trainable_parameters())
+    mx.eval(now)
+    return now
 
 
 class Average:
@@ -57,7 +61,9 @@ class Average:
 
 
 def share(array: mx.array) -> mx.array:
-    return array + 0
+    made = array + 0
+    mx.eval(made)
+    return made
 
 
 class Trainer:
@@ -78,9 +84,9 @@ def in_a_module(run: elasticd.Run, model: nn.Module) -> None:
 
 
 def in_a_variable(run: elasticd.Run, model: nn.Module) -> None:
-    average = tree_map(share, model.trainable_parameters())
+    average: Any = tree_map(share, model.trainable_parameters())
     for _ in run:
-        average = follow(average, model)
+        average.update(follow(average, model))
 
 
 def in_a_closure(run: elasticd.Run, model: nn.Module) -> None:
@@ -98,10 +104,35 @@ def in_a_closure(run: elasticd.Run, model: nn.Module) -> None:
         update()
 
 
+def behind_much(run: elasticd.Run, model: nn.Module) -> None:
+    samples = [(mx.ones(2), mx.ones(2)) for _ in range(1001)]
+    run.state.held = [[mx.array(float(n))] for n in range(6000)]
+    trainer = Trainer()
+    for _ in run:
+        trainer.callbacks[0].step_ends(model)
+    assert samples
+
+
+def uniform(run: elasticd.Run, model: nn.Module) -> None:
+    kept = {"count": mx.zeros(1024), "order": mx.arange(8)}
+    for step in run:
+        kept["count"] = mx.full((1024,), 2.0**step.number)
+        mx.eval(kept["count"])
+
+
+def in_another_order(run: elasticd.Run, model: nn.Module) -> None:
+    kept = {"order": mx.arange(8)}
+    mx.eval(kept)
+    for step in run:
+        kept["order"] = mx.roll(mx.arange(8), step.number)
+        mx.eval(kept)
+
+
 def in_place(run: elasticd.Run, model: nn.Module) -> None:
     queue = mx.zeros((12, 2))
     for step in run:
         queue[step.number - 1] = model["weight"][0]
+        mx.eval(queue)
 
 
 def ready_made(run: elasticd.Run, model: nn.Module) -> None:
@@ -117,6 +148,9 @@ def ready_made(run: elasticd.Run, model: nn.Module) -> None:
         (in_a_module, "teacher"),
         (in_a_variable, "average"),
         (in_a_closure, "update.average"),
+        (behind_much, "trainer.callbacks.0.shadow"),
+        (uniform, "kept"),
+        (in_another_order, "kept"),
         (in_place, "queue"),
         (ready_made, "ema._average"),
     ],
@@ -167,6 +201,129 @@ def only_reads(run: elasticd.Run, model: nn.Module) -> None:
         mx.eval(kept["first"] + 1)
 
 
-@pytest.mark.parametrize("loop", [tracks_it, looks_at_the_state, has_names_of_one_step, only_reads])
+def keeps_it_among_much(run: elasticd.Run, model: nn.Module) -> None:
+    run.state.held = [[mx.array(float(n))] for n in range(6000)]
+    queue = mx.zeros((12, 2))
+    run.state.zqueue = [queue]
+    for step in run:
+        queue[step.number - 1] = model["weight"][0]
+        mx.eval(queue)
+
+
+def assigns_anew(run: elasticd.Run, model: nn.Module) -> None:
+    fn: Any = nn.value_and_grad(model, lambda x, y: nn.losses.mse_loss(model(x), y))
+    x, y = mx.ones((4, 2)), mx.ones((4, 1))
+    loss, grads = fn(x, y)
+    params = model.trainable_parameters()
+    for step in run:
+        x, y = mx.full((4, 2), step.number), mx.full((4, 1), step.number)
+        loss, grads = fn(x, y)
+        params = model.trainable_parameters()
+        mx.eval(x, y, loss, grads, params)
+
+
+def looks_by_attribute(run: elasticd.Run, model: nn.Module) -> None:
+    holder, before = Average(), model.trainable_parameters()
+    for step in run:
+        holder.shadow, before = before, model.trainable_parameters()
+        holder.loss = mx.array([float(step.number)])  # type: ignore[attr-defined]
+        mx.eval(holder.loss)  # type: ignore[attr-defined]
+
+
+class Adapter:
+    """What is kept is told by functions."""
+
+    def __init__(self, get: Any, put: Any) -> None:
+        self.state_dict, self.load_state_dict = get, put
+
+
+kept_elsewhere: Any = Trainer()
+
+
+def tracks_by_functions(run: elasticd.Run, model: nn.Module) -> None:
+    kept_elsewhere.callbacks[0].shadow = tree_map(share, model.trainable_parameters())
+
+    def put(state: Any) -> None:
+        kept_elsewhere.callbacks[0].shadow = state
+
+    run.track("average", Adapter(lambda: kept_elsewhere.callbacks[0].shadow, put))
+    for _ in run:
+        kept_elsewhere.callbacks[0].step_ends(model)
+    kept_elsewhere.callbacks[0] = Average()
+
+
+class Surprising(dict[str, Any]):
+    """Nobody has asked it for anything."""
+
+    def items(self) -> Any:
+        raise RuntimeError("nobody asked")
+
+    __len__ = __iter__ = values = items
+
+
+class Posing:
+    """It says that it is a list."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("nobody asked")
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("nobody asked")
+
+
+def holds_strange_things(run: elasticd.Run, model: nn.Module) -> None:
+    strange: Any = [Surprising(a=mx.ones(2)), Posing()]
+    for _ in run:
+        pass
+    assert len(strange) == 2
+
+
+def keeps_placeholders(run: elasticd.Run, model: nn.Module) -> None:
+    holder = Average()
+
+    def twice(x: mx.array) -> mx.array:
+        holder.shadow = [x, x * 2]
+        return x
+
+    compiled, mapped = mx.compile(twice), mx.vmap(twice)
+    compiled(mx.ones(2))
+    for step in run:
+        (mapped if step.number % 2 else compiled)(mx.ones((2, 2)))
+
+
+def reads_nothing_for_it(run: elasticd.Run, model: nn.Module) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        mx.save_safetensors(f"{folder}/a.safetensors", {"a": mx.ones(2)})
+        gone: Any = mx.load(f"{folder}/a.safetensors")
+        lazy = {"sum": mx.ones((64,)) + 1}
+    for _ in run:
+        pass
+    assert gone and lazy
+    graph = io.StringIO()
+    mx.export_to_dot(graph, lazy["sum"])
+    assert "Add" in graph.getvalue()  # nobody has evaluated it
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        tracks_it,
+        looks_at_the_state,
+        has_names_of_one_step,
+        only_reads,
+        keeps_it_among_much,
+        assigns_anew,
+        looks_by_attribute,
+        tracks_by_functions,
+        holds_strange_things,
+        keeps_placeholders,
+        reads_nothing_for_it,
+    ],
+)
 def test_nothing_is_said_of_others(loop: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(loop, capsys) == []
