@@ -40,6 +40,7 @@ from elasticd.train.steps.data import (
     stack,
 )
 from elasticd.train.steps.ownstate import OwnState, name_own
+from elasticd.train.steps.passcaches import PassCaches
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
@@ -308,7 +309,8 @@ class Run:
             raise UsageError(f"run.evaluate() takes a function, not {fn!r}")
         modules: list[Any] = self._model.modules()  # type: ignore[no-untyped-call]
         modes = [(module, module.training) for module in modules]
-        put_back = keep_arrays(self._model)
+        put_back, caches = keep_arrays(self._model), PassCaches(self._model)
+        caches.step_begins()
         self._seat.phase("evaluate")
         self._model.eval()
         try:
@@ -317,6 +319,7 @@ class Run:
             for module, training in modes:
                 module._set_training_mode(training)
             self._seat.phase("user")
+            caches.clear()
             put_back()
 
     def steps(self) -> Iterator[Step]:

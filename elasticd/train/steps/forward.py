@@ -4,7 +4,8 @@ state, and what a pass changes is found, summed or refused.
 A private array that a pass makes anew in another shape, as a cache for a longer batch, is that
 pass's own: the next one starts from the committed one. That it is a cache is tried: a pass that
 starts from what it has made leaves the same. A memory that grows with each pass does not. So it is
-with what a pass puts into a private dict.
+with what a pass puts into a private dict. That has to be the same under one key in all passes of
+this process: a cache that came of a grain's samples, or of parameters, is another in each.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Forward:
         self.base: dict[str, mx.array] = {}
         """The committed state, by path; empty between steps."""
         self._caches: set[str] = set()
-        """Private arrays, and dicts, that were tried."""
+        """Private arrays that were tried."""
+        self._entries: dict[str, mx.array] = {}
+        """What was tried of private dicts, as the first pass that made it has left it. (A plain
+        loop would hold it, too.)"""
         self._dicts = PassCaches(state.model)
         self._trial: _Trial | None = None
 
@@ -191,28 +195,45 @@ class Forward:
             {path: a for path, a in replaced.items() if self._is_regrown(path, a)},
             self._dicts.made(),
         )
+        entries = arrays_of(made.entries)
         trial, self._trial = self._trial, None
-        caches = made.regrown.keys() | {entry.cache for entry in made.entries}
-        if caches <= self._caches:
-            return False
-        mx.eval(made.arrays)
+        if trial is None:
+            self._refuse_others(entries)
+            if made.regrown.keys() <= self._caches and entries.keys() <= self._entries.keys():
+                return False
+        now = made.arrays
+        mx.eval(now)
         if trial is None:
             self._trial = made
             return True
-        now, tried = made.arrays, trial.arrays
+        tried = trial.arrays
         for path in sorted(tried.keys() - now.keys()):
             raise UsageError(
-                f"a forward pass put {path} into a private dict, and not again where that was "
-                "taken away. If it is compiled make it before Run(…)"
+                f"a forward pass put {path} into a private dict. When that was taken away the next "
+                "pass of the same samples didn't make it again. If a compiled function makes it, "
+                "make it above Run(…) instead"
             )
         for path, array in sorted(now.items()):
             if path not in tried or not same_bits(array, tried[path]):
                 raise UsageError(self._unknown(path, array))
-        if made.entries and trial.anew < 2:
+        if entries and trial.anew < 2:
             self._trial = made._replace(anew=trial.anew + 1)
             return True
-        self._caches |= caches
+        self._caches |= made.regrown.keys()
+        self._entries |= entries
         return False
+
+    def _refuse_others(self, entries: Mapping[str, mx.array]) -> None:
+        known = {path: array for path, array in entries.items() if path in self._entries}
+        mx.eval(known)
+        for path, array in sorted(known.items()):
+            if not same_bits(array, self._entries[path]):
+                raise UsageError(
+                    f"a forward pass put {path} into a private dict, and another pass something "
+                    "else under that key: what comes of samples or of parameters is no cache. Make "
+                    "it in __init__ with its shape, and let every pass assign it; if it is for one "
+                    "pass alone return it"
+                )
 
     def _is_regrown(self, path: str, now: mx.array) -> bool:
         base = self.base.get(path)

@@ -38,13 +38,15 @@ class PassCaches:
         self._before = [(path, d, frozenset(d)) for path, d in _private_dicts(self._model, "")]
 
     def made(self) -> list[PassEntry]:
-        """What a pass has put there since, of arrays."""
-        return [
+        """What a pass has put there since, if there are arrays among it. What has none goes with
+        them: it may say that they are there (``self._known[length] = True``)."""
+        added = [
             PassEntry(path, cache, key, value)
             for path, cache, before in self._before
             for key, value in cache.items()
-            if key not in before and not isinstance(value, Module) and arrays([value])
+            if key not in before and not isinstance(value, Module)
         ]
+        return added if arrays_of(added) else []
 
     def clear(self) -> None:
         """Take it away."""

@@ -151,6 +151,47 @@ class Carrying(ByLength):
         return super().__call__(x)
 
 
+class Initialised(ByLength):
+    """Its scale comes of the first samples that it sees."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if "scale" not in self._known:
+            self._known["scale"] = 1 / mx.stop_gradient(x).std()  # type: ignore[index]
+        return super().__call__(x)
+
+
+class Averaging(ByLength):
+    """Found once more it leaves the same."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        now = mx.stop_gradient(x).mean(0)
+        self._known[0] = 0.5 * self._known.get(0, now) + 0.5 * now
+        return super().__call__(x)
+
+
+class Weighing(ByLength):
+    """What it keeps comes of a weight, which each step changes."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if 0 not in self._known:
+            self._known[0] = mx.stop_gradient(self.linear.weight) * 2
+        return super().__call__(x)
+
+
+class Noting(ByLength):
+    """It notes in a dict of its own what there is in the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lengths: dict[int, bool] = {}
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if len(x) in self._lengths:
+            self._known[len(x)][0]
+        self._lengths[len(x)] = True
+        return super().__call__(x)
+
+
 class Remembering(Anchored):
     """It adds each batch to what it knows."""
 
@@ -238,6 +279,33 @@ def test_what_every_pass_changes_is_refused_by_name_or_summed() -> None:
         made(Carrying, False, 0, "a")
 
 
+@pytest.mark.parametrize(
+    ("kind", "key"), [(Initialised, "scale"), (Averaging, "0"), (Weighing, "0")]
+)
+@pytest.mark.parametrize("more", [{}, {"collate": growing}], ids=["one length", "many"])
+def test_a_private_dict_s_entry_that_is_no_cache_is_refused_by_name(
+    kind: type[Anchored], key: str, more: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=rf"put layers\.0\._known\.{key} into a private dict, and"):
+        made(kind, False, 0, "a", **more)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_what_says_that_a_cache_is_there_goes_with_it(evaluates: bool) -> None:
+    def script(seat: Any) -> str:
+        model: Any = nn.Sequential(Noting(), nn.Linear(4, 4))
+        run = elasticd.Run(
+            model=model, optimizer=optim.Adam(1e-2), data=DATA, loss=loss, collate=growing
+        )
+        for _ in run:
+            for length in range(1, 9) if evaluates else ():
+                run.evaluate(lambda length=length: mx.eval(model(mx.ones((length, 4)))))
+        return run.digest()
+
+    (result,) = Cohort(spec(train__steps=6), script, random.Random(0)).run(["a"]).values()
+    assert _value(result)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["list", "dict", "nested"])
 def test_what_every_pass_puts_in_a_list_s_place_is_summed(kind: str, seed: int) -> None:
@@ -254,7 +322,7 @@ def test_a_list_that_a_pass_makes_shorter_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("kind", [Lengthening, ByLength])
+@pytest.mark.parametrize("kind", [Lengthening, ByLength, Noting])
 def test_a_cache_that_grows_with_the_batch_changes_no_bit(
     kind: type[Anchored], compiled: bool
 ) -> None:
