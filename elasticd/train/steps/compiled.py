@@ -16,7 +16,7 @@ from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
 from elasticd.train.states.picture import Picture
-from elasticd.train.steps.passcaches import PassCaches
+from elasticd.train.steps.passcaches import KnownEntries, PassCaches, arrays_of, nearly_same
 
 TOLD_AFTER = 10
 """Steps in a row that were traced anew."""
@@ -33,6 +33,7 @@ class CompiledLoss:
         self._traced_with: Picture | None = None
         self._in_a_row = 0
         self._told = False
+        self._known = KnownEntries(nearly_same)
 
     def renew(self) -> None:
         """Before the grains of a step: trace anew if the model's modules are no longer as they
@@ -52,7 +53,10 @@ class CompiledLoss:
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
             self._compiled = _compiled(self._model, self._eager, self._traces)
-        result: tuple[Any, Any] = self._compiled(args, named)
+        result: tuple[Any, Any]
+        result, entries = self._compiled(args, named)
+        self._known.check(entries)
+        self._known.add(entries)
         if self._traces:
             self._traces.clear()
             self._traced_with = Picture(self._model)
@@ -80,7 +84,8 @@ def _compiled(
         caches = PassCaches(model)
         caches.step_begins()
         try:
-            return eager(model, *args, **named)
+            result = eager(model, *args, **named)
+            return result, arrays_of(caches.made())
         finally:
             caches.clear()
 

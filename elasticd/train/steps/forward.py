@@ -21,7 +21,7 @@ from elasticd.train.states.lazy import is_private
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import Slot, describe, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
-from elasticd.train.steps.passcaches import PassCaches, PassEntry, arrays_of, put_back
+from elasticd.train.steps.passcaches import KnownEntries, PassCaches, PassEntry, arrays_of, put_back
 
 
 class _Trial(NamedTuple):
@@ -53,9 +53,8 @@ class Forward:
         """The committed state, by path; empty between steps."""
         self._caches: set[str] = set()
         """Private arrays that were tried."""
-        self._entries: dict[str, mx.array] = {}
-        """What was tried of private dicts, as the first pass that made it has left it. (A plain
-        loop would hold it, too.)"""
+        self._entries = KnownEntries()
+        """Of private dicts, what was tried."""
         self._dicts = PassCaches(state.model)
         self._trial: _Trial | None = None
 
@@ -198,8 +197,8 @@ class Forward:
         entries = arrays_of(made.entries)
         trial, self._trial = self._trial, None
         if trial is None:
-            self._refuse_others(entries)
-            if made.regrown.keys() <= self._caches and entries.keys() <= self._entries.keys():
+            self._entries.check(entries)
+            if made.regrown.keys() <= self._caches and self._entries.has(entries):
                 return False
         now = made.arrays
         mx.eval(now)
@@ -220,20 +219,8 @@ class Forward:
             self._trial = made._replace(anew=trial.anew + 1)
             return True
         self._caches |= made.regrown.keys()
-        self._entries |= entries
+        self._entries.add(entries)
         return False
-
-    def _refuse_others(self, entries: Mapping[str, mx.array]) -> None:
-        known = {path: array for path, array in entries.items() if path in self._entries}
-        mx.eval(known)
-        for path, array in sorted(known.items()):
-            if not same_bits(array, self._entries[path]):
-                raise UsageError(
-                    f"a forward pass put {path} into a private dict, and another pass something "
-                    "else under that key: what comes of samples or of parameters is no cache. Make "
-                    "it in __init__ with its shape, and let every pass assign it; if it is for one "
-                    "pass alone return it"
-                )
 
     def _is_regrown(self, path: str, now: mx.array) -> bool:
         base = self.base.get(path)

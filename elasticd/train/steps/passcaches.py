@@ -6,14 +6,15 @@ process has made before. What a pass puts there is its own, and goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from elasticd.errors import UsageError
 from elasticd.train.states.lazy import is_private
-from elasticd.train.states.trees import arrays
+from elasticd.train.states.trees import arrays, same_bits
 
 
 class PassEntry(NamedTuple):
@@ -52,6 +53,52 @@ class PassCaches:
         """Take it away."""
         for entry in self.made():
             del entry.into[entry.key]
+
+
+class KnownEntries:
+    """What is in private dicts has to be the same under one key in all passes of this process: as
+    the first of them that made it has left it. (A plain loop would hold that, too.)"""
+
+    def __init__(self, same: Callable[[mx.array, mx.array], bool] = same_bits) -> None:
+        self._same = same
+        self._known: dict[str, mx.array] = {}
+
+    def has(self, entries: Collection[str]) -> bool:
+        """Whether all of these are known."""
+        return self._known.keys() >= set(entries)
+
+    def add(self, entries: Mapping[str, mx.array]) -> None:
+        """Those that are known stay."""
+        new = {path: array for path, array in entries.items() if path not in self._known}
+        mx.eval(new)
+        self._known |= new
+
+    def check(self, entries: Mapping[str, mx.array]) -> None:
+        """Compare those that are known; they are evaluated.
+
+        Raises:
+            UsageError: naming the first that isn't the same.
+        """
+        known = {path: array for path, array in entries.items() if path in self._known}
+        mx.eval(known)
+        for path, array in sorted(known.items()):
+            if not self._same(array, self._known[path]):
+                raise UsageError(
+                    f"a forward pass put {path} into a private dict, and another pass something "
+                    "else under that key: what comes of samples or of parameters is no cache. Make "
+                    "it in __init__ with its shape, and let every pass assign it; if it is for one "
+                    "pass alone return it"
+                )
+
+
+def nearly_same(one: mx.array, other: mx.array) -> bool:
+    """Whether one formula may have led to both: two traces may round it in two ways."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not mx.issubdtype(one.dtype, mx.floating):
+        return same_bits(one, other)
+    share = 1e-3 if one.dtype == mx.float32 else 1e-2
+    return bool(mx.allclose(one, other, rtol=share, atol=share, equal_nan=True))
 
 
 def put_back(entries: list[PassEntry]) -> None:

@@ -134,10 +134,11 @@ class ByLength(Anchored):
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[int, Any] = {}
+        self._scale = mx.array(0.1)
 
     def __call__(self, x: mx.array) -> mx.array:
         if len(x) not in self._known:
-            places = 0.1 * mx.arange(len(x), dtype=mx.float32)[:, None]
+            places = self._scale * mx.arange(len(x), dtype=mx.float32)[:, None]
             self._known[len(x)] = (places, mx.ones((1, 4)))
         places, ones = self._known[len(x)]
         return super().__call__(x * (places + ones))
@@ -282,7 +283,11 @@ def test_what_every_pass_changes_is_refused_by_name_or_summed() -> None:
 @pytest.mark.parametrize(
     ("kind", "key"), [(Initialised, "scale"), (Averaging, "0"), (Weighing, "0")]
 )
-@pytest.mark.parametrize("more", [{}, {"collate": growing}], ids=["one length", "many"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"collate": growing}, {"collate": growing, "compile": True}],
+    ids=["one length", "many", "compiled"],
+)
 def test_a_private_dict_s_entry_that_is_no_cache_is_refused_by_name(
     kind: type[Anchored], key: str, more: dict[str, Any]
 ) -> None:
