@@ -34,8 +34,8 @@ _MOST_READ = 256 << 10
 """Bytes of an array, from its beginning."""
 _FIRST = 16
 """Numbers of an array."""
-_SLOWLY = 0.5
-"""A share of its size: an average moves by less in one step, and gradients by more, mostly."""
+_NEAR = 0.5
+"""A share of the weights' size: so far from them an average of them may be."""
 _LIBRARY = "elasticd."
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.ndarray)
 
@@ -86,7 +86,7 @@ class Unkept:
         with suppress(Exception):  # a job doesn't end for this, whatever the script holds
             held = self._look(here)
             self._marks = _marks_of(held)
-            self._weights = _bits_of(self._weights_now())
+            self._weights = _bits_of(self._weights_now().values())
             self._first = {path: _kind(one.array) for path, one in held.items()}
 
     def body_ends(self, here: Mapping[str, Any]) -> list[str]:
@@ -108,32 +108,46 @@ class Unkept:
         held = self._look(here)
         before, self._marks = self._marks, _marks_of(held)
         weights = self._weights_now()
-        known, self._weights = self._weights, _bits_of(weights)
+        known, self._weights = self._weights, _bits_of(weights.values())
         known = known | self._weights
-        changed = {
-            path: mark
-            for path, mark in self._marks.items()
-            if path in before and before[path].kind == mark.kind and before[path] != mark
-        }
-        state, others = set(), set()
-        for path, mark in changed.items():
+        state: set[str] = set()
+        others: set[str] = set()
+        for path, mark in self._marks.items():
+            was = before.get(path)
+            if was is None or was.kind != mark.kind or was.bits == mark.bits:
+                continue
             if (mark.kind, mark.bits) in known:  # the body has looked at the model
                 continue
-            if self._first.get(path) == mark.kind:
-                state.add(held[path].holder)
-            elif _is_near(before[path].first, mark.first):
-                others.add(held[path].holder)
-        wanted = _shapes(weights)
-        for holder in others - state - self._named:
-            arrays = [one for one in held.values() if one.holder == holder]
-            # What came later than the loop began is one step's own, mostly; but for an average.
-            is_average = len(wanted) > 1 and _shapes(arrays) == wanted
-            if is_average and all(one.is_attribute for one in arrays):
-                state.add(holder)
+            is_old = self._first.get(path) == mark.kind
+            (state if is_old else others).add(held[path].holder)
+        # What came later than the loop began is one step's own, mostly; but for an average.
+        later = others - state - self._named
+        state |= {holder for holder in later if self._is_average(holder, held, weights)}
         return sorted(state - self._named)
 
-    def _weights_now(self) -> list[ScriptArray]:
-        return [*_Look(_MOST_OF_STATE).at(self._model.trainable_parameters(), all_of=True).values()]
+    def _is_average(
+        self, holder: str, held: Mapping[str, ScriptArray], weights: Mapping[str, _Mark]
+    ) -> bool:
+        """Whether an attribute has all the names and shapes of the model's weights, as gradients
+        have, too, and numbers near to theirs."""
+        arrays = {p.removeprefix(holder): one for p, one in held.items() if one.holder == holder}
+        marks = {path: _mark(one.array) for path, one in arrays.items()}
+        if len(weights) < 2 or marks.keys() != weights.keys():
+            return False
+        apart = size = 0.0
+        for path, mark in marks.items():
+            weight = weights[path]
+            if mark is None or mark.kind[0] != weight.kind[0] or not arrays[path].is_attribute:
+                return False
+            apart += sum(abs(m - w) for m, w in zip(mark.first, weight.first, strict=True))
+            size += sum(map(abs, weight.first))
+        return apart <= _NEAR * size
+
+    def _weights_now(self) -> dict[str, _Mark]:
+        """By path; of those that have one."""
+        found = _Look(_MOST_OF_STATE).at(self._model.trainable_parameters(), all_of=True)
+        marks = {path: _mark(one.array) for path, one in found.items()}
+        return {path: mark for path, mark in marks.items() if mark is not None}
 
     def _look(self, here: Mapping[str, Any]) -> dict[str, ScriptArray]:
         """None of it if it can't be said what is state."""
@@ -246,10 +260,6 @@ def _is_open(value: Any) -> bool:
     return not is_ours and not issubclass(kind, optim.Optimizer) and bool(attributes(value))
 
 
-def _shapes(arrays: Iterable[ScriptArray]) -> list[tuple[int, ...]]:
-    return sorted(tuple(one.array.shape) for one in arrays)
-
-
 def _is_key(array: mx.array) -> bool:
     """Of those another part tells."""
     return array.dtype == mx.uint32 and array.shape == (2,)
@@ -259,13 +269,8 @@ def _kind(array: mx.array) -> tuple[tuple[int, ...], mx.Dtype]:
     return tuple(array.shape), array.dtype
 
 
-def _is_near(before: tuple[float, ...], now: tuple[float, ...]) -> bool:
-    moved = sum(abs(b - a) for a, b in zip(before, now, strict=True))
-    return moved <= _SLOWLY * sum(map(abs, before))
-
-
-def _bits_of(arrays: Iterable[ScriptArray]) -> set[tuple[Any, int]]:
-    return {(mark.kind, mark.bits) for one in arrays if (mark := _mark(one.array)) is not None}
+def _bits_of(marks: Iterable[_Mark]) -> set[tuple[Any, int]]:
+    return {(mark.kind, mark.bits) for mark in marks}
 
 
 def _marks_of(held: Mapping[str, ScriptArray]) -> dict[str, _Mark]:

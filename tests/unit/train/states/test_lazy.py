@@ -133,7 +133,7 @@ class ByLength(Anchored):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[int, Any] = {}
+        self._known: dict[Any, Any] = {}
         self._scale = mx.array(0.1)
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -157,7 +157,7 @@ class Initialised(ByLength):
 
     def __call__(self, x: mx.array) -> mx.array:
         if "scale" not in self._known:
-            self._known["scale"] = 1 / mx.stop_gradient(x).std()  # type: ignore[index]
+            self._known["scale"] = 1 / mx.stop_gradient(x).std()
         return super().__call__(x)
 
 

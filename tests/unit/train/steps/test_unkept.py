@@ -194,9 +194,11 @@ def has_names_of_one_step(run: elasticd.Run, model: nn.Module) -> None:
 def only_reads(run: elasticd.Run, model: nn.Module) -> None:
     kept: dict[str, Any] = {
         "first": mx.ones(3),
+        "nan": mx.array([float("nan"), 1.0]),
         "teacher": nn.Linear(2, 1),
         "optimizer": optim.Adam(0.1),
     }
+    mx.eval(kept["nan"])
     for _ in run:
         mx.eval(kept["first"] + 1)
 
@@ -228,6 +230,15 @@ def looks_by_attribute(run: elasticd.Run, model: nn.Module) -> None:
         holder.shadow, before = before, model.trainable_parameters()
         holder.loss = mx.array([float(step.number)])  # type: ignore[attr-defined]
         mx.eval(holder.loss)  # type: ignore[attr-defined]
+
+
+def keeps_gradients(run: elasticd.Run, model: nn.Module) -> None:
+    fn: Any = nn.value_and_grad(model, lambda x, y: nn.losses.mse_loss(model(x), y))
+    holder = Average()
+    for _ in run:
+        x, y = mx.random.normal((4, 2)), mx.random.normal((4, 1))
+        _, holder.shadow = fn(x, y)
+        mx.eval(holder.shadow)
 
 
 class Adapter:
@@ -319,6 +330,7 @@ def reads_nothing_for_it(run: elasticd.Run, model: nn.Module) -> None:
         keeps_it_among_much,
         assigns_anew,
         looks_by_attribute,
+        keeps_gradients,
         tracks_by_functions,
         holds_strange_things,
         keeps_placeholders,
