@@ -188,6 +188,7 @@ def test_what_comes_while_a_file_is_read_for_its_oldest_is_kept(
         await order.flushed(10)
         while log._files._rewriting._meanwhile:  # noqa: ASYNC110  it is done in a thread
             await asyncio.sleep(0)
+        await order.flushed(10)  # the new file is in its place
         found = numbers(EventLog(tmp_path, "a/2"))
         assert found[-100:] == list(range(number - 99, number + 1))
 
