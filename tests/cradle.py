@@ -7,7 +7,8 @@ daemon's own child, in a session of its own, with its own folder, environment, c
 output, and begins where the imports end.
 
 By a Python of its own starts what would read another environment while it loads, what has another
-interpreter, and whose folder has a module of the name of one that is loaded.
+interpreter, whose folder has a module of the name of one that is loaded, and all of a daemon that
+was put into another control group.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Cradles:
     DEVNULL = subprocess.DEVNULL
 
     def __init__(self, fixed: tuple[str, ...]) -> None:
-        self._fixed = fixed
+        self._fixed, self._group = fixed, _group()
         self._all = dict[str, _Cradle]()
 
     def Popen(
@@ -75,7 +76,7 @@ class Cradles:
     ) -> subprocess.Popen[bytes] | Born:
         """Only one thread of a daemon starts children."""
         start, module = list(command[:2]), command[-1]
-        if start == [sys.executable, "-m"] and module in LOADED:
+        if start == [sys.executable, "-m"] and module in LOADED and _group() == self._group:
             cradle = self._all.get(module)
             if cradle is None or cradle.ended:
                 cradle = self._all[module] = _Cradle(module, env)
@@ -87,6 +88,14 @@ class Cradles:
 
     def _fixed_of(self, environment: Mapping[str, str]) -> dict[str, str]:
         return {k: v for k, v in environment.items() if k.startswith(self._fixed)}
+
+
+def _group() -> str:
+    """In which control groups this process is, and so what it starts."""
+    try:
+        return Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return ""  # there are none
 
 
 class Born:
