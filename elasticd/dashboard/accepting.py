@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -61,8 +63,8 @@ class WebServer(uvicorn.Server):
         )
 
     def _protocol(self) -> asyncio.Protocol:
-        kind = self.config.http_protocol_class
-        made: asyncio.Protocol = kind(  # type: ignore[call-arg]
+        kind: Callable[..., Any] = self.config.http_protocol_class
+        made: asyncio.Protocol = kind(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
