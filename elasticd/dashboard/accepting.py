@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import cast
 
 import uvicorn
 
@@ -63,11 +63,10 @@ class WebServer(uvicorn.Server):
         )
 
     def _protocol(self) -> asyncio.Protocol:
-        kind: Callable[..., Any] = self.config.http_protocol_class
-        made: asyncio.Protocol = kind(
+        kind = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return kind(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        return made
 
     def _shaken(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
