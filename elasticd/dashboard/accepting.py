@@ -11,11 +11,10 @@ from typing import cast
 
 import uvicorn
 
-from elasticd.ipc.accepting import next_connection
+from elasticd.ipc.accepting import Unproven, next_connection
 
 HANDSHAKE_SECONDS = 5.0
 MOST_HANDSHAKES = 128
-"""Beyond them the oldest goes: whoever means it has shaken hands at once."""
 
 
 class WebServer(uvicorn.Server):
@@ -24,7 +23,7 @@ class WebServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._tasks: list[asyncio.Task[None]] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._handshakes = Unproven()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
@@ -42,12 +41,8 @@ class WebServer(uvicorn.Server):
         while True:
             accepted = await next_connection(listening)
             task = asyncio.create_task(self._shake_hands(accepted))
-            self._handshakes[task] = None
             task.add_done_callback(partial(self._shaken, accepted))
-            if len(self._handshakes) > MOST_HANDSHAKES:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
+            self._handshakes.add(task, MOST_HANDSHAKES)
             # There may be no end of them, and each needs a turn, if only to go.
             await asyncio.sleep(0)
 
@@ -69,7 +64,7 @@ class WebServer(uvicorn.Server):
         )
 
     def _shaken(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
-        self._handshakes.pop(task, None)
+        self._handshakes.discard(task)
         # What strangers do wrong nobody wants to read. One that is cancelled before it begins
         # closes nothing itself.
         if task.cancelled() or task.exception() is not None:

@@ -92,11 +92,8 @@ class WebDoor:
     ) -> None:
         """``strangers``: whether another account listens at an address; ``asks_once``: that takes
         so long that it is asked once for all the time for which somebody has the port."""
-        self._home, self._strangers, self._asks_once = (
-            home,
-            strangers or strangers_listen,
-            asks_once,
-        )
+        self._home = home
+        self._strangers, self._asks_once = strangers or strangers_listen, asks_once
         self._host, self._port = settings.dashboard_host, settings.dashboard_port
         everywhere = self._host == EVERYWHERE
         self._shown = settings.addresses[0].rpartition(":")[0] if everywhere else self._host

@@ -15,7 +15,7 @@ import structlog
 
 from elasticd.core.words.connections import CONNECTION, Errand, Ping, Pong
 from elasticd.errors import OperationError, ProtocolError
-from elasticd.ipc.accepting import next_connection
+from elasticd.ipc.accepting import Unproven, next_connection
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.shell.network import transfer
 from elasticd.shell.network.binding import bound
@@ -73,7 +73,7 @@ class Acceptor:
     bind: Callable[[str], Awaitable[list[socket.socket]]] = bound
     _kept: Tasks = field(default_factory=lambda: Tasks("listening"))
     _listening: list[socket.socket] = field(default_factory=list)
-    _strangers: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    _strangers: Unproven = field(default_factory=Unproven)
     _fetching: dict[asyncio.Task[None], Issued] = field(default_factory=dict)
 
     async def listen(self, address: str) -> None:
@@ -148,12 +148,8 @@ class Acceptor:
                 accepted.close()
                 continue
             task = self.tasks.start(self._serve(accepted))
-            self._strangers[task] = None
             task.add_done_callback(partial(self._served, accepted))
-            if len(self._strangers) > MAX_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
-                oldest.cancel()
+            self._strangers.add(task, MAX_STRANGERS)
             # There may be no end of them, and each needs a turn, if only to go.
             await asyncio.sleep(0)
 
@@ -162,14 +158,14 @@ class Acceptor:
 
     def _served(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         """One that is cancelled before it begins closes nothing itself."""
-        self._strangers.pop(task, None)
+        self._strangers.discard(task)
         self._fetching.pop(task, None)
         accepted.close()
 
     def _is_member(self, fetches: Issued | None = None) -> None:
         """Who is served by this task has shown that."""
         if (task := asyncio.current_task()) is not None:
-            self._strangers.pop(task, None)
+            self._strangers.discard(task)
             if fetches is not None:
                 self._fetching[task] = fetches
 

@@ -120,7 +120,7 @@ class OwnState:
             if now is before:
                 continue
             del self._keys[name]
-            if _is_key(now) and _comes_from(before, now):
+            if randomness.is_key(now) and _comes_from(before, now):
                 short = name.rpartition(".")[2]
                 found.append(
                     f"{name}: the loop's body splits this random key, and it is a variable of the "
@@ -128,7 +128,9 @@ class OwnState:
                     f"other numbers. Write run.state.{short} = mx.random.key(…) above the loop, "
                     f"and in it run.state.{short}, part = mx.random.split(run.state.{short})"
                 )
-            elif _is_key(now) and self._bodies < BODIES:  # a body that makes it anew goes on so
+            elif (
+                randomness.is_key(now) and self._bodies < BODIES
+            ):  # a body that makes it anew goes on so
                 self._keys[name] = now
         return found
 
@@ -182,9 +184,9 @@ def _keys_of(here: Mapping[str, Any]) -> dict[str, mx.array]:
     """Random keys by name, ``trainer.key`` too; each once."""
     found: dict[str, mx.array] = {}
     for name, value in here.items():
-        inner = {} if _is_key(value) else attributes(value)
+        inner = {} if randomness.is_key(value) else attributes(value)
         for path, key in ((name, value), *((f"{name}.{n}", v) for n, v in inner.items())):
-            if _is_key(key) and not any(key is one for one in found.values()):
+            if randomness.is_key(key) and not any(key is one for one in found.values()):
                 found[path] = key
     return found
 
@@ -193,10 +195,6 @@ def _value_of(here: Mapping[str, Any], path: str) -> Any:
     name, _, attribute = path.partition(".")
     value = here.get(name)
     return attributes(value).get(attribute) if attribute else value
-
-
-def _is_key(value: Any) -> bool:
-    return type(value) is mx.array and value.dtype == mx.uint32 and value.shape == (2,)
 
 
 def _comes_from(before: mx.array, now: mx.array) -> bool:

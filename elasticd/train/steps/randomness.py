@@ -29,6 +29,11 @@ class _OfThread(threading.local):
 _OWN = _OfThread()
 
 
+def is_key(value: Any) -> bool:
+    """Whether it may be a random key of MLX."""
+    return type(value) is mx.array and value.dtype == mx.uint32 and value.shape == (2,)
+
+
 def own() -> OwnGenerators:
     """The generators of the script's own."""
     return _OWN.generators

@@ -108,7 +108,7 @@ def _around(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _of_class(found: type) -> Iterator[Any]:
-    module = module_of(found)
+    module = _module_of(found)
     if _is_closed(found) or module.startswith("mlx.") or module in ("builtins", "numpy"):
         return
     held = type.__getattribute__(found, "__dict__")
@@ -119,13 +119,18 @@ def _of_class(found: type) -> Iterator[Any]:
 
 
 def _is_closed(kind: type) -> bool:
-    if issubclass(kind, _CLOSED) or module_of(kind).startswith(_LIBRARY):
+    if issubclass(kind, _CLOSED) or is_ours(kind):
         return True
     bases = type.__getattribute__(kind, "__mro__")
-    return any(module_of(base).partition(".")[0] in _ELSEWHERE for base in bases)
+    return any(_module_of(base).partition(".")[0] in _ELSEWHERE for base in bases)
 
 
-def module_of(found: type) -> str:
+def is_ours(kind: type) -> bool:
+    """Whether a class is of this library."""
+    return _module_of(kind).startswith(_LIBRARY)
+
+
+def _module_of(found: type) -> str:
     """Where a class is from; not by its metaclass, which may do anything."""
     module = type.__getattribute__(found, "__module__")
     return module if isinstance(module, str) else ""

@@ -19,8 +19,9 @@ import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.train.states.average import EMA
+from elasticd.train.steps import randomness
 from elasticd.train.steps.generators import attributes
-from elasticd.train.steps.reach import MOST_ITEMS, module_of, reached
+from elasticd.train.steps.reach import MOST_ITEMS, is_ours, reached
 
 MOST_HOLDERS = 5000
 """Of the script's variables: things that are looked into."""
@@ -36,7 +37,6 @@ _FIRST = 16
 """Numbers of an array."""
 _NEAR = 0.5
 """A share of the weights' size: so far from them an average of them may be."""
-_LIBRARY = "elasticd."
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.ndarray)
 
 
@@ -207,7 +207,7 @@ class _Look:
             return
         if kind is mx.array:
             self._seen[id(value)] = value
-            if not _is_key(value):
+            if not randomness.is_key(value):  # ownstate.py tells of those
                 found[path] = held._replace(array=value)
             return
         deepest = _DEEPEST_OF_STATE if self._all else _DEEPEST
@@ -256,13 +256,7 @@ def _is_open(value: Any) -> bool:
         return _is_small(value)
     if kind is FunctionType or issubclass(kind, EMA):
         return True
-    is_ours = module_of(kind).startswith(_LIBRARY)
-    return not is_ours and not issubclass(kind, optim.Optimizer) and bool(attributes(value))
-
-
-def _is_key(array: mx.array) -> bool:
-    """Of those another part tells."""
-    return array.dtype == mx.uint32 and array.shape == (2,)
+    return not is_ours(kind) and not issubclass(kind, optim.Optimizer) and bool(attributes(value))
 
 
 def _kind(array: mx.array) -> tuple[tuple[int, ...], mx.Dtype]:
