@@ -11,9 +11,12 @@ from typing import Literal
 
 from elasticd.types import Confidence, Sign
 
-SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV = 6, (7, 10), 8, 4, 9, 11
-FATAL_SIGNALS = (SIGILL, SIGABRT, SIGFPE, *SIGBUS, SIGSEGV)
-"""Signals by which a process ends through its own doing; SIGBUS is 7 on Linux and 10 on macOS."""
+SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP = 6, (7, 10), 8, 4, 9, 11, 5
+FATAL_SIGNALS = (SIGILL, SIGTRAP, SIGABRT, SIGFPE, *SIGBUS, SIGSEGV)
+"""Signals by which a process ends through its own doing; SIGBUS is 7 on Linux and 10 on macOS. With
+SIGTRAP what a compiler makes of a failed check ends on Apple silicon, where an Intel processor has
+SIGILL: macOS's libraries check their own heap and queues so."""
+_OF_NO_MEMORY = (SIGSEGV, SIGTRAP, SIGABRT, *SIGBUS)
 
 _LAST_LINES = 60
 _TIGHT = 0.9
@@ -154,7 +157,7 @@ def cause_of_exit(status: int, tail: str, memory: LastMemory | None = None) -> C
     short = _shortage(memory)
     if short and signal in (*FATAL_SIGNALS, SIGKILL):
         # MLX's CPU allocator doesn't check what malloc returns: a failed allocation is a SIGSEGV.
-        sure: Confidence = "likely" if signal in (SIGSEGV, SIGABRT, *SIGBUS) else "possible"
+        sure: Confidence = "likely" if signal in _OF_NO_MEMORY else "possible"
         return Cause("oom", f"{how} while memory was short: {short}", sure)
     return Cause("worker_exit", how, "certain")
 

@@ -27,6 +27,7 @@ _SIGNALS = {
     2: "SIGINT",
     3: "SIGQUIT",
     4: "SIGILL",
+    5: "SIGTRAP",
     6: "SIGABRT",
     8: "SIGFPE",
     SIGKILL: "SIGKILL",

@@ -82,7 +82,13 @@ def test_what_a_trainer_says_of_its_reducer_counts_less_than_how_that_ended() ->
 
 @pytest.mark.parametrize(
     ("status", "fault"),
-    [(1, "ring_broken"), (0, "ring_broken"), (-9, "reducer_lost"), (-11, "reducer_crashed")],
+    [
+        (1, "ring_broken"),
+        (0, "ring_broken"),
+        (-9, "reducer_lost"),
+        (-11, "reducer_crashed"),
+        (-5, "reducer_crashed"),
+    ],
 )
 def test_the_end_of_a_reducer(status: int, fault: str) -> None:
     assert of_reducer(status) == fault

@@ -91,8 +91,8 @@ def test_macos_says_itself_that_memory_is_short() -> None:
     assert cause_of_exit(1, "", memory).fault == "worker_exit"
 
 
-@pytest.mark.parametrize("status", [-11, 139])
-def test_a_segmentation_fault_at_the_limit(status: int) -> None:
+@pytest.mark.parametrize("status", [-11, 139, -5])
+def test_a_segmentation_fault_or_a_trap_at_the_limit(status: int) -> None:
     memory = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)
     found = cause_of_exit(status, "", memory)
     assert (found.fault, found.confidence) == ("oom", "likely")

@@ -154,6 +154,7 @@ def test_a_stop_is_obeyed_at_any_moment() -> None:
 def test_describe_exit() -> None:
     assert describe_exit(0) == "ended with status 0"
     assert describe_exit(-9) == "was ended by SIGKILL"
+    assert describe_exit(-5) == "was ended by SIGTRAP"
     assert describe_exit(-100) == "was ended by signal 100"
 
 
