@@ -22,6 +22,7 @@ import blake3
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticd.checkpoints.medium import order_file
 from elasticd.data.codes import code_of
 from elasticd.data.cursors import applied, undrawn
 from elasticd.errors import OperationError, UsageError
@@ -195,7 +196,7 @@ def _make(
     said = np.array(ends, "<i8").tobytes() + np.array(sums, "<u4").tobytes()
     file.write(said + _TAIL.pack(_MAGIC, count, blake3.blake3(said).digest()))
     file.flush()
-    os.fsync(file.fileno())
+    order_file(file.fileno())
 
 
 def _numbers(rows: Any, function: Callable[[Any], Any], row: int) -> Tokens:

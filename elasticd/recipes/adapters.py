@@ -13,6 +13,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from elasticd.checkpoints.medium import order_file
 from elasticd.outputs import OWN_FOLDER
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import HUB, MlxLm
@@ -49,7 +50,7 @@ class AdapterFolder:
             del said["lora_parameters"]["keys"]
         beside = self._own / f"{_BESIDE}{CONFIG}"
         beside.write_text(json.dumps(said, indent=4, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(beside, self._folder / CONFIG)
+        self._name(beside, CONFIG)
 
     def write(self, *names: str, step: int | None = None, loss: float | None = None) -> None:
         """Write all that is trained, under each of these names: whole, or not at all. With its
@@ -92,8 +93,9 @@ class AdapterFolder:
         return False
 
     def _name(self, beside: Path, name: str) -> None:
+        """Whatever breaks meanwhile, the name stands for the old file or for the new one, whole."""
         with beside.open("rb") as stream:
-            os.fsync(stream.fileno())
+            order_file(stream.fileno())
         os.replace(beside, self._folder / name)
 
 

@@ -28,6 +28,7 @@ from elasticd.settings.rules import one_line
 from elasticd.shell.assembly.daemon import AGAIN, Daemon
 from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
+from elasticd.shell.heap import give_back_large_blocks
 from elasticd.shell.network.ownaddresses import OwnHosts
 from elasticd.shell.storage import ownlog
 from elasticd.shell.storage.starting import hindrances
@@ -145,6 +146,7 @@ def _prepare(home: Path) -> None:
         os.environ[SEARCHED] = absolute_path_list(searched)
     os.chdir(home)  # Unix socket paths are short; ours are relative to the home
     os.umask(0o077)
+    give_back_large_blocks()
     with contextlib.suppress(OSError):  # closed, say; it is no reason not to run
         ownlog.close_to_others(home)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

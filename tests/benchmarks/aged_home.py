@@ -10,6 +10,7 @@ the reasons are as long as they may be.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -111,6 +112,7 @@ def make(
             told = events(record, all_events // jobs, numbers, began, origins // 4)
             path = home / "events" / f"{record.id}.events"
             path.write_bytes(b"".join(frame([event]) for event in told))
+            os.utime(path, (began, began))  # what was just written is read again, for notices
         if batch:
             journal.write(frame(batch))
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
+from elasticd.checkpoints.medium import order_file
 from elasticd.core.words.bulk import (
     CopyOutput,
     OfOutputs,
@@ -318,7 +319,7 @@ def _made(path: Path) -> int:
 def _complete(fd: int, size_bytes: int, mtime_ns: int) -> None:
     os.ftruncate(fd, size_bytes)
     os.utime(fd, ns=(mtime_ns, mtime_ns))
-    os.fsync(fd)
+    order_file(fd)  # their folder is synced behind them
 
 
 def _content(fd: int) -> bytes:
