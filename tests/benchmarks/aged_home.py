@@ -22,7 +22,7 @@ from elasticd.core.words.limits import MAX_REASON_LETTERS
 from elasticd.core.words.records import JobRecord, JobState
 from elasticd.recovery.fitness import LONGEST_REASON, Unfit
 from elasticd.settings.job import JobSpec
-from elasticd.shell.storage.journal import frame
+from elasticd.shell.storage.journal import frame, frames
 from elasticd.types import JobId, NodeId
 
 BEGAN = 1_700_000_000.0
@@ -30,7 +30,6 @@ YEARS_SECONDS = 2 * 365 * 86_400.0
 ENDS: tuple[JobState, ...] = ("finished", "finished", "finished", "failed", "cancelled")
 KINDS = ("world_formed", "checkpoint_consistent", "fault_detected", "recovery_finished")
 NODES = tuple(NodeId(f"mac-{n}") for n in range(4))
-RECORDS_A_FRAME = 100
 JOBS, EVENTS, ORIGINS, LONG = 20_000, 1_000_000, 20_000, 0.05
 """Of two years; and the share of jobs with reasons as long as they may be."""
 
@@ -97,24 +96,25 @@ def events(
 def make(
     home: Path, jobs: int, all_events: int, origins: int = ORIGINS, long: float = LONG
 ) -> None:
-    """Fill ``home``, which has no journal yet."""
-    chance = random.Random(1)
+    """Fill ``home``, which has no journal yet, with one as a compaction leaves it."""
     (home / "events").mkdir(parents=True)
-    numbers: dict[str, int] = {}
-    batch: list[Any] = []
     with (home / "journal").open("xb") as journal:
-        for record in records(jobs, chance, long):
-            batch.append({"kind": "job", "record": to_plain(record)})
-            if len(batch) == RECORDS_A_FRAME:
-                journal.write(frame(batch))
-                batch.clear()
-            began = BEGAN + record.number * YEARS_SECONDS / jobs
-            told = events(record, all_events // jobs, numbers, began, origins // 4)
-            path = home / "events" / f"{record.id}.events"
-            path.write_bytes(b"".join(frame([event]) for event in told))
-            os.utime(path, (began, began))  # what was just written is read again, for notices
-        if batch:
-            journal.write(frame(batch))
+        journal.writelines(frames(_lived(home, jobs, all_events, origins, long)))
+
+
+def _lived(
+    home: Path, jobs: int, all_events: int, origins: int, long: float
+) -> Iterator[dict[str, Any]]:
+    """Each job as the journal has it, which its events are written before."""
+    chance = random.Random(1)
+    numbers: dict[str, int] = {}
+    for record in records(jobs, chance, long):
+        began = BEGAN + record.number * YEARS_SECONDS / jobs
+        told = events(record, all_events // jobs, numbers, began, origins // 4)
+        path = home / "events" / f"{record.id}.events"
+        path.write_bytes(b"".join(frame([event]) for event in told))
+        os.utime(path, (began, began))  # what was just written is read again, for notices
+        yield {"kind": "job", "record": to_plain(record)}
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ pytestmark = [
 ]  # fmt: skip
 
 EVENTS = 100_000
-MOST_BYTES = 192 << 20
-"""Of the memory of a daemon with that home, joined and telling another node all of it: 130 MiB were
+MOST_BYTES = 160 << 20
+"""Of the memory of a daemon with that home, joined and telling another node all of it: 110 MiB were
 measured. One without any life has 51."""
 LISTED = 10
 
