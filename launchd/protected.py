@@ -8,11 +8,14 @@ there to be asked. launchd would start the daemon again for ever.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from elasticd.errors import UsageError
+from elasticd.supervision.program import own_program
 
 PROTECTED = (
     "Documents", "Desktop", "Downloads", "Library/Mobile Documents", "Library/CloudStorage",
@@ -73,6 +76,21 @@ def doubts(places: Iterable[tuple[str, Path]], program: str) -> str:
         return ""
     return (
         f"\n{' and '.join(found)}: macOS may let no service read on that disk. If the service's log"
-        " says 'Operation not permitted', add this program in System Settings > Privacy & Security"
-        f" > Full Disk Access:\n{program}"
+        f" says 'Operation not permitted', {_let_in(program)}"
     )
+
+
+def kept_out(
+    error: Exception, system: str = sys.platform, program: Callable[[], str] = own_program
+) -> str:
+    """The cure of an ``error`` by which macOS keeps a service from what it was to read; empty: it
+    is another. Where the account may not read a file the number is EACCES."""
+    if system != "darwin" or getattr(error, "errno", None) != errno.EPERM:
+        return ""
+    return f"macOS keeps services out of that folder: move it, or {_let_in(program())}"
+
+
+def _let_in(program: str) -> str:
+    """What to do where macOS keeps ``program`` out."""
+    where = "System Settings > Privacy & Security > Full Disk Access"
+    return f"add this program in {where}: {program}"

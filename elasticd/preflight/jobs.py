@@ -142,7 +142,8 @@ def _share(needs: JobNeeds, facts: NeedsMet) -> float:
 def _memory(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator[ProbeFinding]:
     facts = each.facts
     if facts.model_error:
-        yield failed(facts.model_error, f"Put the model there: {needs.model}")
+        cure = facts.model_cure or f"Put the model there: {needs.model}"
+        yield failed(facts.model_error, cure)
         return
     least, whence = least_bytes(needs, facts)
     if not least:
@@ -197,7 +198,7 @@ def _data(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator[P
 def _path(named: NamedPath, facts: PathFacts, others: Mapping[NodeId, PathFacts]) -> ProbeFinding:
     label = named.key if named.secret else f"{named.key}: {named.path}"
     if facts.error:
-        cure = "Let the daemon's account read it there"
+        cure = facts.cure or "Let the daemon's account read it there"
         return failed(f"{label}: {facts.error}", cure)
     if not facts.kind:
         if named.read or any(other.kind for other in others.values()):

@@ -78,7 +78,8 @@ class ScriptOffer:
 @dataclass(frozen=True, slots=True)
 class PathFacts:
     """What lies at a path. ``digest``: of names, sizes, and the ends of each file. ``by_file``: of
-    a folder, such a digest of each of its first files."""
+    a folder, such a digest of each of its first files. ``cure``: of the error, where the node knows
+    more than that its account can't read."""
 
     kind: PathKind = ""
     files: int = 0
@@ -86,6 +87,7 @@ class PathFacts:
     digest: str = ""
     error: str = ""
     by_file: dict[str, str] = field(default_factory=dict, hash=False)
+    cure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class NeedsMet:
         paths: in the order of the needs.
         model_bytes: of the model's weights; 0: not known.
         model_layers: 0: not known.
+        model_cure: of its error, if that isn't that it isn't there.
     """
 
     python: str = ""
@@ -113,6 +116,7 @@ class NeedsMet:
     memory_bytes: int = 0
     available_bytes: int = 0
     free_bytes: int = 0
+    model_cure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

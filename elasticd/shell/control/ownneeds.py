@@ -9,7 +9,7 @@ import stat
 import sys
 import tempfile
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from elasticd.errors import OperationError
+from elasticd.launchd.protected import kept_out
 from elasticd.outputs import shown
 from elasticd.preflight.needs import JobNeeds, NeedsMet, PathFacts
 from elasticd.settings.job import JobSettings
@@ -50,7 +51,7 @@ def mlx():
         return metadata.version("mlx")
     except metadata.PackageNotFoundError:
         return ""
-told = {"python": platform.python_version(), "mlx": mlx(), "folder": "", "error": ""}
+told = {"python": platform.python_version(), "mlx": mlx(), "folder": "", "error": "", "errno": 0}
 told["missing"] = [name for name in wanted if not found(name)]
 if model:
     try:
@@ -58,6 +59,8 @@ if model:
         told["folder"] = snapshot_download(model, revision=revision or None, local_files_only=True)
     except ImportError:
         told["error"] = "huggingface_hub is not installed, so nobody knows whether it is here"
+    except PermissionError as error:
+        told["error"], told["errno"] = f"{error.filename}: {error.strerror}", error.errno
     except (OSError, ValueError):
         told["error"] = "it isn't in this node's cache of the hub"
 print(json.dumps(told))
@@ -67,20 +70,26 @@ print(json.dumps(told))
 
 @dataclass(frozen=True, slots=True)
 class OwnNeeds:
-    """Of the node with this home. ``daemons``: the daemon's own variables."""
+    """Of the node with this home.
+
+    Attributes:
+        daemons: the daemon's own variables.
+        kept: the cure of an error, where macOS keeps this service from what it was to read.
+    """
 
     home: Path
     daemons: Variables
+    kept: Callable[[Exception], str] = kept_out
 
     def read(self, needs: JobNeeds) -> NeedsMet:
         """To be called in a thread."""
         variables, lacks = self._variables(needs)
         told, error = self._asked(needs, variables)
         folder = str(told.get("folder") or needs.model)
-        model_error = str(told.get("error", "")) if needs.model.startswith(HUB) else ""
         known = os.path.isabs(folder)
-        if not model_error and known:
-            model_error = _no_model(Path(folder))
+        wrong = _unfound(told) if needs.model.startswith(HUB) else None
+        if wrong is None and known:
+            wrong = _no_model(Path(folder))
         memory = psutil.virtual_memory()
         return NeedsMet(
             python=str(told.get("python", "")),
@@ -88,14 +97,19 @@ class OwnNeeds:
             error=error,
             missing=tuple(map(str, told.get("missing", ()))),
             lacks=lacks,
-            paths=_looked_at(needs),
-            model_error=model_error,
+            paths=self._looked_at(needs),
+            model_error="" if wrong is None else str(wrong.strerror),
+            model_cure="" if wrong is None else self.kept(wrong),
             model_bytes=needs.model_bytes or (_weights(Path(folder)) if known else 0),
             model_layers=_layers(Path(folder)) if known else 0,
             memory_bytes=memory.total,
             available_bytes=memory.available,
             free_bytes=room_of(self.home).free_bytes,
         )
+
+    def _looked_at(self, needs: JobNeeds) -> tuple[PathFacts, ...]:
+        until = monotonic_seconds() + PATH_SECONDS
+        return tuple(path_facts(Path(each.path), until, self.kept) for each in needs.paths)
 
     def _variables(self, needs: JobNeeds) -> tuple[Mapping[str, str], str]:
         """Those of its script, and why there are not all."""
@@ -125,13 +139,19 @@ class OwnNeeds:
         return (told, "") if isinstance(told, dict) else ({}, f"{command[0]} is no Python")
 
 
-def _no_model(folder: Path) -> str:
-    """Why that is no model's folder; "": it is one."""
+def _unfound(told: Mapping[str, Any]) -> OSError | None:
+    """Why a model of the hub's isn't there, as its interpreter says; None: it is."""
+    why, number = str(told.get("error", "")), told.get("errno")
+    return OSError(number if type(number) is int else 0, why) if why else None
+
+
+def _no_model(folder: Path) -> OSError | None:
+    """Why that is no model's folder; None: it is one."""
     try:
         (folder / "config.json").read_bytes()
     except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return ""
+        return OSError(error.errno or 0, f"{error.filename}: {error.strerror}")
+    return None
 
 
 def _weights(folder: Path) -> int:
@@ -150,12 +170,7 @@ def _layers(folder: Path) -> int:
     return count if type(count) is int and count > 0 else 0
 
 
-def _looked_at(needs: JobNeeds) -> tuple[PathFacts, ...]:
-    until = monotonic_seconds() + PATH_SECONDS
-    return tuple(path_facts(Path(each.path), until) for each in needs.paths)
-
-
-def path_facts(path: Path, until: float) -> PathFacts:
+def path_facts(path: Path, until: float, kept: Callable[[Exception], str] = kept_out) -> PathFacts:
     """What lies there; looked at ``until`` that moment at most."""
     try:
         mode = path.stat().st_mode
@@ -168,7 +183,8 @@ def path_facts(path: Path, until: float) -> PathFacts:
     except (FileNotFoundError, NotADirectoryError):
         return PathFacts()
     except (OSError, ValueError) as error:
-        return PathFacts(error=str(getattr(error, "strerror", None) or error))
+        why = str(getattr(error, "strerror", None) or error)
+        return PathFacts(error=why, cure=kept(error))
 
 
 def _folder(folder: Path, until: float) -> PathFacts:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import plistlib
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.launchctl import SystemLaunchctl
 from elasticd.launchd.plist import LABEL, DaemonPlist
-from elasticd.launchd.protected import doubts
+from elasticd.launchd.protected import doubts, kept_out
 from elasticd.launchd.service import (
     HOMEBREW,
     Agent,
@@ -241,6 +242,15 @@ def test_a_disk_that_macos_may_keep_from_services_is_named() -> None:
     assert "Full Disk Access" in said and said.endswith("/x/Python.app")
     assert doubts([("the home", outside)], "/x/Python.app") == ""
     assert "Full Disk Access" in doubts([("the home", Path("/volumes/ssd"))], "/x/Python.app")
+
+
+def test_what_macos_keeps_from_services_has_another_cure_than_plain_permissions() -> None:
+    refused = OSError(errno.EPERM, "Operation not permitted")
+    said = kept_out(refused, "darwin", lambda: "/x/Python.app")
+    assert "macOS keeps services out" in said and "Full Disk Access: /x/Python.app" in said
+    assert kept_out(refused, "linux") == ""
+    for other in (OSError(errno.EACCES, "Permission denied"), ValueError("embedded null byte")):
+        assert kept_out(other, "darwin") == ""
 
 
 def test_unloading_that_takes_its_time_is_waited_for(

@@ -66,6 +66,7 @@ ODD: list[tuple[str, JobNeeds, dict[str, Any], str, str, str]] = [
     ("model", LORA, {"model_bytes": 50 << 30}, "warn", "little is left", "quantised"),
     ("model", LORA, BIG | {"available_bytes": 9 << 30}, "warn", "9.0 GiB are free", "End there"),
     ("model", LORA, {"model_error": "not in the cache"}, "fail", "cache", "Put the model there"),
+    ("model", LORA, {"model_error": "no", "model_cure": "Let it in"}, "fail", "no", "Let it in"),
     ("model", EARLIER, {"memory_bytes": 1 << 30}, "fail", "that lm-1-aaaa stored", "Train less"),
     ("room", NEEDS, {"free_bytes": 1 << 20}, "fail", "whose size is not known", "elasticctl disk"),
     ("room", NEEDS, {"free_bytes": 1 << 30}, "warn", "1.0 GiB are free", "elasticctl disk"),
@@ -74,6 +75,7 @@ ODD: list[tuple[str, JobNeeds, dict[str, Any], str, str, str]] = [
     ("data", NEEDS, {"paths": (DATA, GONE)}, "fail", "job.env WHERE: not there", "Put the same"),
     ("data", NEEDS, {"paths": (DATA, OTHER)}, "warn", "job.env WHERE: 10 bytes, not", "only write"),
     ("data", NEEDS, {"paths": (PathFacts(error="denied"),)}, "fail", "/data: denied", "account"),
+    ("data", NEEDS, {"paths": (PathFacts(error="no", cure="Let it in"),)}, "fail", "no", "Let it"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -90,6 +91,33 @@ def test_a_model_of_the_hub_has_to_be_in_the_cache(tmp_path: Path) -> None:
     needs = JobNeeds("lm", model="hub:who/what@main", env={"HF_HUB_CACHE": str(tmp_path)})
     facts = read(tmp_path, needs)
     assert facts.model_error == "it isn't in this node's cache of the hub" and facts.python
+
+
+def test_what_the_system_keeps_from_a_service_is_told_with_the_cure(tmp_path: Path) -> None:
+    """Of a path, of a model's folder, and of what its interpreter finds in the hub's cache."""
+    round_ = tmp_path / "round"
+    round_.symlink_to(round_)
+    own = OwnNeeds(tmp_path, os.environ, kept=lambda error: f"cure of {error}")
+    paths = (NamedPath("a", str(round_)), NamedPath("b", str(tmp_path)))
+    facts = own.read(JobNeeds("lm", paths=paths, model=str(round_)))
+    assert f"Errno {errno.ELOOP}" in facts.paths[0].cure and facts.paths[1].cure == ""
+    assert f"Errno {errno.ELOOP}" in facts.model_cure and str(round_) in facts.model_error
+    said = {"python": "3.12.4", "error": "/x: not permitted", "errno": errno.EPERM}
+    python = program(tmp_path / "python", f"echo '{json.dumps(said)}'")
+    facts = own.read(JobNeeds("lm", python=python, model="hub:who/what"))
+    assert facts.model_error == "/x: not permitted"
+    assert facts.model_cure == f"cure of [Errno {errno.EPERM}] /x: not permitted"
+
+
+def test_a_cache_of_the_hub_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
+    hub = "import errno, os\ndef snapshot_download(*_, **__):\n    "
+    hub += "raise OSError(errno.EPERM, os.strerror(errno.EPERM), '/cache')\n"
+    (tmp_path / "huggingface_hub.py").write_text(hub)
+    own = OwnNeeds(tmp_path, os.environ, kept=lambda error: f"cure of {error}")
+    env = {"PYTHONPATH": str(tmp_path)}
+    facts = own.read(JobNeeds("lm", model="hub:who/what", env=env))
+    assert facts.model_error == "/cache: Operation not permitted"
+    assert f"Errno {errno.EPERM}" in facts.model_cure
 
 
 def test_paths_are_alike_if_names_sizes_and_ends_are(tmp_path: Path) -> None:
