@@ -6,13 +6,14 @@ only the owner of that makes members.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from elasticd.errors import DamageError, ElasticdError, OperationError, Protocol
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
 from elasticd.settings.rules import one_line
+from elasticd.shell.network.wall import CURE, Wall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
 from elasticd.trust import authority
@@ -44,7 +46,31 @@ CONNECT_SECONDS = 3.0
 TALK_SECONDS = 10.0
 MOST_PEERS = 1024
 _READ_BYTES = 16 * 1024
+Connect = Callable[[tuple[str, int], float], socket.socket]
 _LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCall:
+    """How the cluster is called; what it needs of the system."""
+
+    connect: Connect = socket.create_connection
+    wall: Wall = field(default_factory=Wall)
+
+    def called(self, address: str) -> socket.socket:
+        """A connection; the caller closes it.
+
+        Raises:
+            OSError: there is none, with the cure where this machine itself lets nothing out.
+        """
+        began = self.wall.now()
+        try:
+            return self.connect(split_address(address), CONNECT_SECONDS)
+        except OSError as error:
+            seconds = self.wall.now() - began
+            if error.errno == errno.EHOSTUNREACH and self.wall.is_own(address, seconds):
+                raise OSError(error.errno, f"{error.strerror}: {CURE}") from None
+            raise
 
 
 class WrongEnd(ElasticdError):
@@ -101,6 +127,7 @@ def ask(
     node: NodeId,
     found_at: Callable[[str], str],
     elsewhere: Callable[[], Iterable[str]] = tuple,
+    call: JoinCall | None = None,
 ) -> Joined:
     """Have the owner of ``key`` become the member ``node``.
 
@@ -112,12 +139,12 @@ def ask(
     Raises:
         OperationError: it isn't let in, or none of the addresses answers as it should.
     """
-    failures: dict[str, str] = {}
+    call, failures = call or JoinCall(), dict[str, str]()
     for address in itertools.chain(token.addresses, _called(elsewhere)):
         if address in failures:
             continue
         try:
-            return _ask_at(address, token, key, node, found_at)
+            return _ask_at(address, token, key, node, found_at, call)
         except (OSError, WrongEnd, ProtocolError) as error:
             failures[address] = _reason(error)
     told = "; ".join(f"{address}: {why}" for address, why in failures.items())
@@ -130,9 +157,14 @@ def _called(elsewhere: Callable[[], Iterable[str]]) -> Iterator[str]:
 
 
 def _ask_at(
-    address: str, token: Token, key: bytes, node: NodeId, found_at: Callable[[str], str]
+    address: str,
+    token: Token,
+    key: bytes,
+    node: NodeId,
+    found_at: Callable[[str], str],
+    call: JoinCall,
 ) -> Joined:
-    with _connected(address) as line:
+    with _connected(address, call) as line:
         shown = line.receive()
         if isinstance(shown, NotAdmitted):
             raise WrongEnd(_said(shown.reason))
@@ -226,14 +258,14 @@ class _Conversation:
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[_Conversation]:
+def _connected(address: str, call: JoinCall) -> Iterator[_Conversation]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # Who that is we find out by the certificate of the authority, which comes next.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     until = time.monotonic() + TALK_SECONDS
-    with socket.create_connection(split_address(address), CONNECT_SECONDS) as plain:
+    with call.called(address) as plain:
         plain.sendall(Errand.JOIN.value)
         plain.settimeout(CONNECT_SECONDS)
         with context.wrap_socket(plain) as connection:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
+import os
+import socket
 from collections.abc import Callable, Coroutine
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elasticd.client import joining
+from elasticd.client.joining import JoinCall
 from elasticd.core.words.joining import TO_GUEST, Admitted, NotAdmitted, ShowAuthority
 from elasticd.errors import OperationError
 from elasticd.ipc.frames import encode
 from elasticd.shell.network.transfer import read_frame
+from elasticd.shell.network.wall import CURE, Wall
 from elasticd.shell.storage import founding, papers
 from elasticd.trust import authority
 from elasticd.trust.authority import Authority, admit
@@ -114,6 +120,29 @@ def test_the_next_address_is_tried(host: Host) -> None:
             await ask(dataclasses.replace(token, addresses=("127.0.0.1:1",)))
 
     listening(host, test)
+
+
+@pytest.mark.parametrize(
+    ("system", "number", "said"),
+    [
+        ("darwin", errno.EHOSTUNREACH, f"No route to host: {CURE}"),
+        ("darwin", errno.ECONNREFUSED, "Connection refused"),
+        ("linux", errno.EHOSTUNREACH, "No route to host"),
+    ],
+)
+def test_a_mac_that_lets_nothing_out_says_so_with_the_cure(
+    host: Host, system: str, number: int, said: str
+) -> None:
+    """As in a terminal without the permission for the local network."""
+
+    def refused(where: tuple[str, int], seconds: float) -> socket.socket:
+        raise OSError(number, os.strerror(number))
+
+    call = JoinCall(refused, Wall(system, lambda: [IPv4Network("10.0.0.0/24")], lambda: 0.0))
+    token = Token(host.member.cluster_id, b"s" * 16, ("10.0.0.1:7070",))
+    with pytest.raises(OperationError) as caught:
+        joining.ask(token, authority.new_key(), GUEST, str, call=call)
+    assert str(caught.value) == f"could not join: 10.0.0.1:7070: {said}"
 
 
 def test_where_bonjour_says_is_tried_last_and_trusted_no_more_than_others(
