@@ -143,7 +143,8 @@ How = Annotated[
     typer.Option(
         "--how",
         help="drop: packets vanish, both ways (needs root); one-way: packets from the first to the"
-        " others vanish (needs root); close: connections end and are refused (needs no rights).",
+        " others vanish (needs root); close: connections end and are refused (needs no rights; of a"
+        " ring Linux only).",
     ),
 ]
 CutSeconds = Annotated[

@@ -90,6 +90,12 @@ class Stage:
         return self.sides.partition("|")[2]
 
     @property
+    def ringless(self) -> str:
+        """Two nodes between which no ring runs: only Linux could close its connections."""
+        busy, _, idle = self.sides.partition("|")
+        return f"{busy.partition(',')[0]} {idle}"
+
+    @property
     def sides(self) -> str:
         """The two nodes that have one, and one that has none, as they are at one time."""
         living = self.together()

@@ -134,10 +134,10 @@ USES = (
     CommandUse("retry", "{s.job} --memory", "no-such-job", 1),
     CommandUse(
         "chaos link",
-        "node-0 node-1 --how close --seconds 0.1",
+        "{s.ringless} --how close --seconds 0.1",
         "node-0 no-such-node --how close",
         1,
-        first=Stage.whole,
+        first=Stage.together,
     ),
     CommandUse(
         "chaos partition",

@@ -9,6 +9,7 @@ new connection with the other node until the time is over, and new rings are cut
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from elasticd.errors import OperationError
 from elasticd.ipc.foreign import Address, shut_down
 from elasticd.ipc.listening import tcp_sockets
 from elasticd.settings.config import split_address
-from elasticd.shell.chaos.firewall import Firewall, Flow
+from elasticd.shell.chaos.firewall import AS_ROOT, Firewall, Flow
 from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
 
@@ -59,8 +60,16 @@ class LinkCut:
 class Cutter:
     """Cuts links of one node; runs in the event loop."""
 
-    def __init__(self, home: Path, peers: Peers, rings: Rings, firewall: Firewall) -> None:
+    def __init__(
+        self,
+        home: Path,
+        peers: Peers,
+        rings: Rings,
+        firewall: Firewall,
+        system: str = sys.platform,
+    ) -> None:
         self._home, self._peers, self._rings, self._firewall = home, peers, rings, firewall
+        self._system = system
         self._cuts: dict[NodeId, LinkCut] = {}
 
     def clean(self) -> None:
@@ -76,6 +85,11 @@ class Cutter:
         """
         if node in self._cuts:
             raise OperationError(f"the link with {node} is cut already")
+        if how == "close" and self._system == "darwin" and self._in_a_ring_with(node):
+            raise OperationError(
+                f"a ring with {node} would stay whole: macOS lets nobody close its connections;"
+                f" {AS_ROOT}"
+            )
         cut = self._cuts[node] = LinkCut(node, how)
         if how != "close":
             try:
@@ -129,6 +143,14 @@ class Cutter:
             shut_down(end.pid, end.ours, end.theirs)
         except OperationError as error:
             log.error("a ring's connection stays", reason=str(error))
+
+    def _in_a_ring_with(self, node: NodeId) -> bool:
+        """Whether there are, or may be soon, connections of a ring with that node."""
+        return any(
+            (world.members.index(node) - rank) % len(world.members) in (1, len(world.members) - 1)
+            for _, world, rank in self._rings()
+            if node in world.members
+        )
 
     def _ends(self, node: NodeId) -> list[End]:
         ends = [End(0, ours, theirs) for ours, theirs in self._peers.ends_of(node)]

@@ -33,10 +33,11 @@ _SHELL = ["/bin/sh", "-c"]
 _PREFIX = "elasticd"
 _TOKEN = re.compile(r"^Token : (\d+)$", re.MULTILINE)
 _TOKEN_MARK = "-t"
-_WITHOUT_ROOT = (
-    "the packet filter is for root; run the daemons as root, or cut with --how close, which needs"
-    " no rights"
+AS_ROOT = (
+    "run the daemons as root, for --how drop, or pull the cable; 'elasticctl chaos hang JOB --rank"
+    " N --process node --seconds 5' takes a node away and needs no rights"
 )
+"""How a Mac is cut off, on which no connection of another process can be closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,10 @@ class Iptables:
 
     def open(self, home: Path, seconds: float) -> str:
         if not self._root:
-            raise OperationError(_WITHOUT_ROOT)
+            raise OperationError(
+                "the packet filter is for root; run the daemons as root, or cut with --how close,"
+                " which needs no rights"
+            )
         if shutil.which(self._program) is None:
             raise OperationError(f"{self._program} is not installed; cut with --how close")
         cut = cut_prefix(home) + secrets.token_hex(3)
@@ -189,7 +193,7 @@ class PacketFilter:
 
     def open(self, home: Path, seconds: float) -> str:
         if not self._root:
-            raise OperationError(_WITHOUT_ROOT)
+            raise OperationError(f"the packet filter is for root; {AS_ROOT}")
         said = "\n".join(_run([self._program, "-E"], must=True))
         token = match[1] if (match := _TOKEN.search(said)) else ""
         cut = f"{cut_prefix(home)}{secrets.token_hex(3)}{_TOKEN_MARK}{token}"

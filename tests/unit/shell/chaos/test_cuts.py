@@ -27,6 +27,7 @@ from elasticd.shell.network.peers import Peers
 from elasticd.types import NodeId
 from tests.members import credentials
 from tests.ports import free_address
+from tests.unit.core.saving.desk import world_of
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 A, B, C, D = (NodeId(name) for name in "abcd")
@@ -151,6 +152,36 @@ def test_what_the_system_refuses_leaves_nothing(run: Run, tmp_path: Path) -> Non
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("system", "members", "refused"),
+    [
+        ("darwin", [A, B], True),
+        ("darwin", [A, C, D, B], True),
+        ("darwin", [A, C, B, D], False),
+        ("darwin", [A, C], False),
+        ("linux", [A, B], False),
+    ],
+)
+def test_a_mac_refuses_to_close_a_link_that_a_ring_needs(
+    run: Run, tmp_path: Path, system: str, members: list[NodeId], refused: bool
+) -> None:
+    """Its connections would stay, and the command would say that the link is cut."""
+
+    async def main() -> None:
+        side = Side(A, tmp_path)
+        cutter = Cutter(
+            tmp_path, side.peers, lambda: [(1, world_of(*members), 0)], side.firewall, system
+        )
+        if refused:
+            with pytest.raises(OperationError, match=r"ring with b would stay whole.*--how drop"):
+                await cutter.prepare(B, "close", 1.0)
+            assert (await cutter.prepare(B, "drop", 1.0)).name  # nothing is left of the other
+        else:
+            await cutter.prepare(B, "close", 1.0)
+
+    run(main())
+
+
 def groups_of(given: Any) -> chaos.Groups:
     asked: Any = REQUESTS.decode({"do": "chaos", "what": "link", "groups": given, "seconds": 1.0})
     chaos._require_apart(asked.groups)
@@ -197,11 +228,17 @@ def test_each_system_has_its_packet_filter() -> None:
     assert isinstance(firewall("linux"), Iptables) and isinstance(firewall("darwin"), PacketFilter)
 
 
-def test_missing_rights_or_programs_are_said(tmp_path: Path) -> None:
-    for filter_ in (Iptables(root=False), PacketFilter(root=False)):
-        with pytest.raises(OperationError, match="--how close"):
-            filter_.open(tmp_path, 1.0)
-        assert filter_.clean(tmp_path) == []
+@pytest.mark.parametrize("filter_", [Iptables(root=False), PacketFilter(root=False)])
+def test_missing_rights_are_said_with_what_this_system_can_do(
+    filter_: Iptables | PacketFilter, tmp_path: Path
+) -> None:
+    with pytest.raises(OperationError, match="is for root") as caught:
+        filter_.open(tmp_path, 1.0)
+    assert ("--how close" in str(caught.value)) == isinstance(filter_, Iptables)
+    assert "needs no rights" in str(caught.value) and filter_.clean(tmp_path) == []
+
+
+def test_missing_programs_are_said(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="not installed"):
         Iptables("no-such-filter", root=True).open(tmp_path, 1.0)
     assert Iptables("no-such-filter", root=True).clean(tmp_path) == []
