@@ -31,6 +31,7 @@ from elasticd.errors import DamageError, ElasticdError, OperationError, Protocol
 from elasticd.ipc.frames import Decoder, encode
 from elasticd.settings.config import split_address
 from elasticd.settings.rules import one_line
+from elasticd.shell.network import lookups
 from elasticd.shell.network.wall import CURE, Wall
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_durable
@@ -63,14 +64,17 @@ class JoinCall:
         Raises:
             OSError: there is none, with the cure where this machine itself lets nothing out.
         """
-        began = self.wall.now()
-        try:
-            return self.connect(split_address(address), CONNECT_SECONDS)
-        except OSError as error:
-            seconds = self.wall.now() - began
-            if error.errno == errno.EHOSTUNREACH and self.wall.is_own(address, seconds):
-                raise OSError(error.errno, f"{error.strerror}: {CURE}") from None
-            raise
+        errors: list[OSError] = []
+        for host, port in lookups.looked_up(address):
+            began = self.wall.now()
+            try:
+                return self.connect((host, port), CONNECT_SECONDS)
+            except OSError as error:
+                walled = self.wall.is_own(f"{host}:{port}", self.wall.now() - began)
+                if walled and error.errno == errno.EHOSTUNREACH:
+                    error.strerror = f"{error.strerror}: {CURE}"
+                errors.append(error)
+        raise errors[0]
 
 
 class WrongEnd(ElasticdError):

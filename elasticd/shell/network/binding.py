@@ -23,15 +23,12 @@ async def bound(address: str) -> list[socket.socket]:
     failure: OSError | None = None
     found: list[socket.socket] = []
     for host, port in await lookups.endpoints(address):
-        family = lookups.family(host)
-        one = socket.socket(family, socket.SOCK_STREAM)
+        one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             # Connections that are only just closing don't count.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind((host, port))
-        except OSError as error:  # a name may stand for IPv6, too, which is not there
+        except OSError as error:  # a name may stand for others besides, which are not there
             one.close()
             failure = failure or error
             continue

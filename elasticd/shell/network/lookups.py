@@ -1,4 +1,7 @@
-"""Host names become addresses in threads of their own.
+"""Host names become addresses, of IPv4 alone, in threads of their own.
+
+Daemons are found at IPv4 addresses. A Mac's ``.local`` name stands for one of IPv6 as well, often
+before that, which begins with fe80:: and is good for nothing without the name of an interface.
 
 asyncio would look them up in the threads that wait for the disk. Where that hangs, all of those are
 taken, and no peer with a name could be reached.
@@ -18,28 +21,33 @@ _THREADS = ThreadPoolExecutor(4, "names")
 
 
 async def endpoints(address: str) -> list[tuple[str, int]]:
-    """The numeric addresses of ``host:port``, to be tried in their order.
+    """As :func:`looked_up`, in a thread if it takes one."""
+    host, port = split_address(address)
+    if _is_numeric(host):
+        return [(host, port)]
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, looked_up, address)
+
+
+def looked_up(address: str) -> list[tuple[str, int]]:
+    """The numeric addresses of ``host:port``, to be tried in their order. It may block.
 
     Raises:
         ValueError: not an address.
         OSError: no such name, or nobody who knows.
     """
     host, port = split_address(address)
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
+    if _is_numeric(host):
         return [(host, port)]
-    found = await asyncio.get_running_loop().run_in_executor(
-        _THREADS, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    )
+    found = socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)
     return list(dict.fromkeys((str(each[4][0]), port) for each in found))
 
 
-def family(host: str) -> socket.AddressFamily:
-    """Of a numeric address."""
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def connection(address: str) -> socket.socket:
@@ -51,7 +59,7 @@ async def connection(address: str) -> socket.socket:
     loop = asyncio.get_running_loop()
     errors: list[OSError] = []
     for host, port in await endpoints(address):
-        opened = socket.socket(family(host), socket.SOCK_STREAM)
+        opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             opened.setblocking(False)
             await loop.sock_connect(opened, (host, port))

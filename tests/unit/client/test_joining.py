@@ -26,6 +26,7 @@ from elasticd.trust import authority
 from elasticd.trust.authority import Authority, admit
 from elasticd.trust.tokens import Token
 from elasticd.types import NodeId
+from tests.ports import names_of_a_mac
 from tests.unit.shell.control.welcoming import (
     GUEST,
     NODE,
@@ -122,6 +123,7 @@ def test_the_next_address_is_tried(host: Host) -> None:
     listening(host, test)
 
 
+@pytest.mark.parametrize("address", ["10.0.0.1:7070", "mac-1.local:7070"])
 @pytest.mark.parametrize(
     ("system", "number", "said"),
     [
@@ -131,18 +133,19 @@ def test_the_next_address_is_tried(host: Host) -> None:
     ],
 )
 def test_a_mac_that_lets_nothing_out_says_so_with_the_cure(
-    host: Host, system: str, number: int, said: str
+    host: Host, monkeypatch: pytest.MonkeyPatch, system: str, number: int, said: str, address: str
 ) -> None:
     """As in a terminal without the permission for the local network."""
+    monkeypatch.setattr(socket, "getaddrinfo", names_of_a_mac("10.0.0.1"))
 
     def refused(where: tuple[str, int], seconds: float) -> socket.socket:
         raise OSError(number, os.strerror(number))
 
     call = JoinCall(refused, Wall(system, lambda: [IPv4Network("10.0.0.0/24")], lambda: 0.0))
-    token = Token(host.member.cluster_id, b"s" * 16, ("10.0.0.1:7070",))
+    token = Token(host.member.cluster_id, b"s" * 16, (address,))
     with pytest.raises(OperationError) as caught:
         joining.ask(token, authority.new_key(), GUEST, str, call=call)
-    assert str(caught.value) == f"could not join: 10.0.0.1:7070: {said}"
+    assert str(caught.value) == f"could not join: {address}: {said}"
 
 
 def test_where_bonjour_says_is_tried_last_and_trusted_no_more_than_others(

@@ -10,6 +10,8 @@ import threading
 import pytest
 
 from elasticd.shell.network import lookups
+from elasticd.shell.network.binding import bound
+from tests.ports import free_ports, names_of_a_mac
 from tests.unit.shell.network.daemons import Run
 
 
@@ -36,5 +38,24 @@ def test_an_address_is_looked_up_by_nobody(run: Run) -> None:
         assert await lookups.endpoints("10.0.0.1:7070") == [("10.0.0.1", 7070)]
         with pytest.raises(ValueError, match="host:port"):
             await lookups.endpoints("10.0.0.1")
+
+    run(main())
+
+
+def test_a_name_stands_for_its_addresses_of_ipv4_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of IPv6 is good for nothing without its interface, and its failure tells nothing."""
+    monkeypatch.setattr(socket, "getaddrinfo", names_of_a_mac("127.0.0.1"))
+    (port,) = free_ports(1)
+    address = f"mac-1.local:{port}"
+
+    async def main() -> None:
+        assert await lookups.endpoints(address) == [("127.0.0.1", port)]
+        with pytest.raises(ConnectionRefusedError):
+            await lookups.connection(address)
+        (one,) = await bound(address)
+        with one:
+            assert one.getsockname() == ("127.0.0.1", port)
 
     run(main())
