@@ -83,7 +83,7 @@ add_later(app, "optimize", "optimize.optimize", "Try a job with other settings, 
 add_later(app, "check-network", "preflight.check_network", "Measure the links between all nodes.")
 add_later(app, "calibrate", "preflight.calibrate", "Measure how fast each node computes.")
 add_later(app, "doctor", "health.doctor", "Say what is wrong with this node's home.")
-add_later(app, "reset", "health.reset", "Forget the cluster's state, so that a node begins anew.")
+add_later(app, "reset", "reset.reset", "Forget the cluster's state, so that a node begins anew.")
 add_later(app, "demo", "commands.demo", "Train, break, heal: see it work on this machine.")
 add_later(
     app, "local", "localgroup.app", "Start and stop a cluster of real daemons on this machine."

@@ -1,13 +1,9 @@
-"""``elasticctl doctor`` and ``elasticctl reset``: what is wrong with a home, and the way back.
-
-Both look at the disk and need no daemon.
-"""
+"""``elasticctl doctor``: what is wrong with a home. It looks at the disk and needs no daemon."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from json import loads as json_of
@@ -18,11 +14,9 @@ import psutil
 import typer
 
 from elasticd import __version__
-from elasticd.cli.asking import Yes
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.interrupts import Interrupts
-from elasticd.cli.keeper import keeper_of
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.running import TrialResult, run_probe
@@ -33,34 +27,14 @@ from elasticd.cli.screen import print_json, say
 from elasticd.client.client import Client
 from elasticd.client.connection import NobodyListens
 from elasticd.client.processes import find_daemon
-from elasticd.core.recall import without_promises
 from elasticd.core.words.requests.looking import ShowStatus
-from elasticd.counting import counted
-from elasticd.errors import ElasticdError, NoDaemonError, OperationError, UsageError
+from elasticd.errors import ElasticdError, NoDaemonError
 from elasticd.pasting import of_home, quoted
 from elasticd.preflight.nodes import CheckResult
-from elasticd.preflight.seen import LINKS_NAME, REPORT_NAME, SPEED_NAME, SPEEDS_NAME
-from elasticd.removing import remove_tree
-from elasticd.settings.localhomes import begun_anew, cluster_of, is_local, node_homes
-from elasticd.settings.ownhome import refuse_open
+from elasticd.settings.localhomes import begun_anew, cluster_of, homes_at, is_local
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
-from elasticd.shell.children.server import ROSTER_NAME
-from elasticd.shell.children.server import SOCKET_NAME as CHILDREN_SOCKET
-from elasticd.shell.control.server import lock_home
-from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
-from elasticd.shell.control.webtoken import METRICS_FILE, PLACE_FILE, TOKEN_FILE
 from elasticd.shell.storage import diskend
-from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
 from elasticd.shell.storage.health import HomeFinding, examine
-from elasticd.shell.storage.journal import BEGUN_SUFFIX, begin_anew, put_aside, salvage
-from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, plain, read
-from elasticd.supervision.roster import ChildRoster
-
-STATE = ("events", "reached", "archives", "work", "clones", "cache")
-RUNTIME = (
-    DAEMON_FILE, END_FILE, ROSTER_NAME, SOCKET_NAME, CHILDREN_SOCKET, TOKEN_FILE, METRICS_FILE,
-    PLACE_FILE, PAGE_LOG, REPORT_NAME, LINKS_NAME, SPEEDS_NAME, SPEED_NAME,
-)  # fmt: skip
 
 OnMac = Annotated[
     bool, typer.Option("--mac", help="Try out, too, what only this machine can prove; minutes.")
@@ -77,13 +51,6 @@ Bundle = Annotated[
         help="Pack what is found, versions and the daemon's logs into this .tar.gz.",
     ),
 ]
-
-
-def _homes(home: Path) -> list[Path]:
-    """Of one node, or of all of a local cluster."""
-    if not home.is_dir():
-        raise UsageError(f"{home}: there is no such folder")
-    return node_homes(home) or [home]
 
 
 def doctor(
@@ -128,7 +95,7 @@ def doctor(
         bundle = default_bundle()
     if bundle is not None:
         refuse_taken(bundle)
-    homes = [] if mac and not options.home.is_dir() else _homes(options.home)
+    homes = [] if mac and not options.home.is_dir() else homes_at(options.home)
     found = [(folder, _looked_at(folder)) for folder in homes]
     if not options.json:
         _say_findings(found)
@@ -328,145 +295,3 @@ def _start(home: Path) -> str:
 
 def _runs(home: Path) -> bool:
     return find_daemon(home) is not None
-
-
-def reset(
-    context: typer.Context,
-    keep_jobs: Annotated[
-        bool,
-        typer.Option(
-            "--keep-jobs",
-            help="Keep what is readable of the job records: for a node that is the only one.",
-        ),
-    ] = False,
-    checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove all checkpoints here, too.")
-    ] = False,
-    yes: Yes = False,
-    home: Home = None,
-    json: Json = False,
-) -> None:
-    """Forget the cluster's state and remove runtime files, so that the node begins anew.
-
-    The other nodes tell it all jobs again. Settings, checkpoints, the scripts' output and logs
-    stay. The old journal stays beside the new one, in journal.lost, after a second reset in
-    journal.lost-2. If no job is in the present one, --keep-jobs takes the jobs of the newest that
-    was put aside. Of a local cluster's home all nodes are reset. It refuses while a daemon runs
-    there.
-
-    \b
-    Examples:
-      elasticctl reset --home /tmp/cluster/node-1
-      elasticctl reset --keep-jobs --yes
-    """
-    options = common(context, home, json)
-    homes = _homes(options.home)
-    for folder in (options.home, *homes):
-        refuse_open(folder)
-    if (keeper := keeper_of(options.home)) is not None:
-        raise OperationError(
-            f"{options.home}: a keeper starts its daemons again (process {keeper}); end it first:"
-            f" {of_home('local down', options.home)}"
-        )
-    locks: list[int] = []
-    spared = {*(("archives",) if keep_jobs else ()), *(() if checkpoints else ("checkpoints",))}
-    folders = [name for name in (*STATE, "checkpoints") if name not in spared]
-    try:
-        for folder in homes:
-            locks.append(_locked(folder))
-            _refuse_unmounted(folder, folders)
-        if not yes:
-            _ask(homes, checkpoints=checkpoints)
-        done = [_reset(folder, folders, keep_jobs=keep_jobs) for folder in homes]
-    finally:
-        for lock in locks:
-            os.close(lock)
-    if options.json:
-        print_json({"nodes": done})
-        return
-    for each in done:
-        kept = f", {counted(each['jobs'], 'job is', 'jobs are')} kept" if keep_jobs else ""
-        if each["jobs_from"] not in (None, str(Path(each["home"]) / JOURNAL_NAME)):
-            kept += f", as {each['jobs_from']} has them"
-        aside = f"; the old journal is {each['journal']}" if each["journal"] else ""
-        say(f"{each['home']}: reset{kept}{aside}")
-    say("Start the daemon again. The other nodes tell it the jobs.")
-
-
-def _locked(home: Path) -> int:
-    try:
-        return lock_home(home)
-    except UsageError as error:
-        raise OperationError(f"{error}; stop it first, nothing was changed") from None
-
-
-def _refuse_unmounted(home: Path, folders: Sequence[str]) -> None:
-    for path in (home / name for name in folders):
-        if path.is_symlink() and not path.exists():
-            raise OperationError(
-                f"{path} leads to {os.readlink(path)}, which is not there: mount the disk that it"
-                " is on, or remove the link; nothing was changed"
-            )
-
-
-def _ask(homes: list[Path], *, checkpoints: bool) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError("reset asks before it forgets anything; say --yes (nothing was changed)")
-    what = "the state of the cluster" + (" and ALL CHECKPOINTS" if checkpoints else "")
-    for home in homes:
-        say(str(home))
-    if not typer.confirm(f"Forget {what} there?"):
-        raise typer.Abort
-
-
-def _reset(home: Path, folders: Sequence[str], *, keep_jobs: bool) -> dict[str, Any]:
-    """The journal first: whatever is interrupted then is done by another reset."""
-    if (home / ROSTER_NAME).exists():
-        ChildRoster(home / ROSTER_NAME).end_leftovers()
-    path = home / JOURNAL_NAME
-    begun = path.exists() or path.with_name(path.name + BEGUN_SUFFIX).exists()
-    source, records = _kept(path) if keep_jobs else (None, [])
-    kept = without_promises(records, "reset by the operator")
-    aside = begin_anew(path, [plain(kind, record) for kind, record in kept])
-    removed = [JOURNAL_NAME] if begun else []
-    removed += [name for name in (*folders, *RUNTIME) if _remove(home / name)]
-    return {
-        "home": str(home),
-        "removed": removed,
-        "jobs": sum(kind == "job" for kind, _ in kept),
-        "jobs_from": str(source) if source else None,
-        "journal": str(aside) if aside else None,
-    }
-
-
-def _kept(journal: Path) -> tuple[Path | None, list[tuple[str, Any]]]:
-    """What is readable of the journal, or where no job is in it of the newest one with a job that
-    was put aside, as after a reset by mistake; and which one that is."""
-    for path in (journal, *reversed(put_aside(journal))):
-        records = _readable(path)
-        if any(kind == "job" for kind, _ in records):
-            return path, records
-    return None, _readable(journal)
-
-
-def _readable(journal: Path) -> list[tuple[str, Any]]:
-    found = []
-    for item in salvage(journal.read_bytes()) if journal.is_file() else ():
-        try:
-            found.append(read(item))
-        except UNREADABLE:
-            continue
-    return found
-
-
-def _remove(path: Path) -> bool:
-    """Whether something was there. A folder that is on another disk stays, without what is in it;
-    links in it are not followed."""
-    if path.is_dir() and (path.is_symlink() or path.is_mount()):
-        inside = list(path.iterdir())
-        for each in inside:
-            remove_tree(each)
-        return bool(inside)
-    there = os.path.lexists(path)
-    remove_tree(path)
-    return there

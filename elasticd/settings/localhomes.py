@@ -6,6 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
+from elasticd.errors import UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings.places import LOCAL_LOCK_NAME
 
@@ -23,6 +24,18 @@ def node_homes(home: Path) -> list[Path]:
             if found and folder.is_dir():
                 numbered.append((int(found[1]), folder))
     return [folder for _, folder in sorted(numbered)]
+
+
+def homes_at(home: Path) -> list[Path]:
+    """The homes of daemons there: of one node, or of all of a local cluster.
+
+    Raises:
+        UsageError: there is no such folder.
+        PermissionError: we may not look there.
+    """
+    if not home.is_dir():
+        raise UsageError(f"{home}: there is no such folder")
+    return node_homes(home) or [home]
 
 
 def cluster_of(home: Path) -> Path:

@@ -28,7 +28,7 @@ from elasticd.shell.network.binding import bound, refuse_shared
 from elasticd.shell.storage import diskend, papers
 from elasticd.shell.storage.durable import unwritable
 from elasticd.shell.storage.journal import CUT_SUFFIX, Inspection, inspect, put_aside, salvage
-from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, read
+from elasticd.shell.storage.records import JOURNAL_NAME, ONLY_NODE, UNREADABLE, read
 from elasticd.shell.storage.starting import belonging, hindrances
 from elasticd.types import NodeId
 
@@ -210,8 +210,7 @@ def _journal(home: Path) -> Iterator[HomeFinding]:
             path,
             f"{found.harm}: the disk lost acknowledged data. {_left(found)}",
             f"Stop the daemon if it runs, then {reset} and start it. The other nodes tell it all"
-            " jobs again. If there is no other node, add --keep-jobs: what is readable of the jobs"
-            " stays",
+            f" jobs again. {ONLY_NODE}",
         )
         return
     for item in found.records:
@@ -221,7 +220,7 @@ def _journal(home: Path) -> Iterator[HomeFinding]:
             yield HomeFinding(
                 path,
                 f"holds a record that this version can't read: {error}",
-                f"Start the version of elasticd that wrote it. If none did, {reset}",
+                f"Start the version of elasticd that wrote it. If none did, {reset}. {ONLY_NODE}",
             )
             return
 

@@ -23,6 +23,7 @@ from elasticd.shell.storage.journal import CUT_SUFFIX, Journal
 from elasticd.shell.storage.marks import Marks
 
 JOURNAL_NAME = "journal"
+ONLY_NODE = "If there is no other node, add --keep-jobs: what is readable of the jobs stays"
 UNREADABLE = (AttributeError, KeyError, TypeError, ProtocolError)
 """What :func:`read` raises."""
 
@@ -60,7 +61,7 @@ def way_back(home: Path) -> str:
     """What cures a damaged journal, in one line."""
     return (
         f"The other nodes have the records: {quoted(of_home('reset', home))},"
-        " then start the daemon again. 'elasticctl doctor' says more"
+        f" then start the daemon again. {ONLY_NODE}. 'elasticctl doctor' says more"
     )
 
 

@@ -24,7 +24,6 @@ from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME, MEMBER
-from elasticd.shell.control.server import lock_home
 from elasticd.shell.daemon import main
 from elasticd.shell.network.wall import LASTING_SECONDS, REFUSALS, Wall
 from elasticd.shell.storage import founding, health, issuing, papers
@@ -132,7 +131,7 @@ def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -
     assert code == 1 and "can't be read: Is a directory" in finding["cause"]
     with pytest.raises(DamageError, match=r"can't be read.*elasticctl reset"):
         StableRecords(home)
-    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    assert ctl("reset", "--yes", "--forget-jobs", "--home", str(home))[0] == 0
     assert (home / "journal.lost").is_dir() and examined(ctl, home)[0] == 0
 
 
@@ -273,127 +272,15 @@ def test_wrong_settings_and_rotten_archives_are_found(ctl: Ctl, home: Path) -> N
     assert "lisen" in findings[0]["cause"]
 
 
-def test_reset_begins_anew_and_keeps_what_cannot_be_had_again(ctl: Ctl, home: Path) -> None:
-    journal = lived(home)
-    damage(journal)
-    bad = journal.read_bytes()
-    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
-    (done,) = json.loads(out)["nodes"]
-    assert code == 0 and done["jobs"] == 0
-    assert (home / "journal.lost").read_bytes() == bad
-    assert {p.name for p in home.iterdir()} >= {"checkpoints", "output", "elasticd.toml"}
-    assert not (home / "events").exists() and not (home / "work").exists()
-    records = StableRecords(home)
-    stable = records.recover()
-    records.close()
-    assert stable.lost and stable.records == ()
-    assert examined(ctl, home)[0] == 0
-
-
-def test_reset_keeps_the_jobs_that_are_readable_if_told(ctl: Ctl, home: Path) -> None:
-    damage(lived(home))
-    assert ctl("reset", "--yes", "--keep-jobs", "--checkpoints", "--home", str(home))[0] == 0
-    records = StableRecords(home)
-    stable = records.recover()
-    records.close()
-    assert [record.id for record in stable.records] == ["a-1"] and stable.lost
-    assert (home / "archives").exists() and not (home / "checkpoints").exists()
-
-
-def test_a_second_reset_keeps_what_the_first_has_put_aside_and_can_take_it_back(
-    ctl: Ctl, home: Path
-) -> None:
-    first = lived(home).read_bytes()
-    for _ in range(2):
-        assert ctl("reset", "--yes", "--home", str(home))[0] == 0
-    assert (home / "journal.lost").read_bytes() == first
-    second = (home / "journal.lost-2").read_bytes()
-    (home / "journal").write_bytes(second)  # as of a reset that was cut short
-    (home / "journal.lost-2.partial").write_bytes(b"")
-    code, out, _ = ctl("reset", "--keep-jobs", "--yes", "--json", "--home", str(home))
-    (done,) = json.loads(out)["nodes"]
-    assert (code, done["jobs"], done["journal"]) == (0, 1, str(home / "journal.lost-2"))
-    assert done["jobs_from"] == str(home / "journal.lost")
-    records = StableRecords(home)
-    assert [record.id for record in records.recover().records] == ["a-1"]
-    records.close()
-    aside = [str(home / name) for name in ("journal.lost", "journal.lost-2")]
-    code, findings = examined(ctl, home)
-    assert code == 0 and [each["path"] for each in findings] == aside
-    code, out, _ = ctl("reset", "--keep-jobs", "--yes", "--home", str(home))
-    assert "1 job is kept; the old" in out and (home / "journal.lost").read_bytes() == first
-
-
-def test_of_a_folder_on_another_disk_reset_removes_what_is_in_it(
-    ctl: Ctl, home: Path, tmp_path: Path
-) -> None:
-    lived(home)
-    (home / "work" / "a-1" / "kept").symlink_to(tmp_path / "scripts")
-    for name in ("scripts", "disk"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "data").write_text("x")
-    names = ("checkpoints", "archives", "work")
-    for name in names:
-        (home / name).rename(tmp_path / "disk" / name)
-        (home / name).symlink_to(tmp_path / "disk" / name)
-    code, out, _ = ctl("reset", "--yes", "--checkpoints", "--json", "--home", str(home))
-    (done,) = json.loads(out)["nodes"]
-    assert code == 0 and {"checkpoints", "work"} <= {*done["removed"]}
-    assert "archives" not in done["removed"], "nothing was in it"
-    for name in names:
-        assert (home / name).is_symlink() and [*(home / name).iterdir()] == []
-    assert (tmp_path / "scripts" / "data").exists() and (tmp_path / "disk" / "data").exists()
-
-
-def test_reset_refuses_where_the_disk_of_a_folder_is_not_mounted(
-    ctl: Ctl, home: Path, tmp_path: Path
-) -> None:
-    before = lived(home).read_bytes()
-    (home / "checkpoints").rename(tmp_path / "away")
-    (home / "checkpoints").symlink_to(tmp_path / "disk")
-    code, _, err = ctl("reset", "--yes", "--checkpoints", "--home", str(home))
-    assert code == 1 and "mount the disk" in err and (home / "events").exists()
-    assert (home / "journal").read_bytes() == before
-    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
-    assert (home / "checkpoints").is_symlink()
-
-
-def test_an_empty_home_is_reset_to_one_that_forgot(ctl: Ctl, home: Path) -> None:
-    """Of a Mac with a new disk and its old name."""
-    home.mkdir(exist_ok=True)
-    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
-    (done,) = json.loads(out)["nodes"]
-    assert code == 0 and done == {
-        "home": str(home), "removed": [], "jobs": 0, "jobs_from": None, "journal": None,
-    }  # fmt: skip
-    records = StableRecords(home)
-    assert records.recover().lost
-    records.close()
-
-
-def test_reset_asks_and_refuses_where_a_daemon_runs(ctl: Ctl, home: Path) -> None:
-    journal = lived(home)
-    before = journal.read_bytes()
-    code, _, err = ctl("reset", "--home", str(home))
-    assert (code, "--yes" in err) == (2, True)
-    lock = lock_home(home)
-    try:
-        code, _, err = ctl("reset", "--yes", "--home", str(home))
-    finally:
-        os.close(lock)
-    assert code == 1 and "stop it first" in err
-    assert journal.read_bytes() == before and (home / "events").exists()
-
-
 def test_a_local_cluster_is_examined_and_reset_as_a_whole(ctl: Ctl, home: Path) -> None:
     for number in range(2):
         lived(home / f"node-{number}")
     damage(home / "node-1" / "journal")
     code, out, _ = ctl("doctor", "--home", str(home))
     assert code == 1 and f"{home / 'node-0'}: nothing is wrong" in out and "WRONG" in out
-    assert ctl("reset", "-y", "--home", str(home / "node-1"))[0] == 0
+    assert ctl("reset", "-y", "--forget-jobs", "--home", str(home / "node-1"))[0] == 0
     assert ctl("doctor", "--home", str(home))[0] == 0
-    assert ctl("reset", "-y", "--home", str(home))[0] == 0
+    assert ctl("reset", "-y", "--forget-jobs", "--home", str(home))[0] == 0
 
 
 def test_a_folder_that_is_not_there_is_wrong_usage(ctl: Ctl, home: Path) -> None:
