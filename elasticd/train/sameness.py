@@ -33,6 +33,7 @@ from elasticd.train.agreement import (
     ranks_of,
 )
 from elasticd.train.settling import settled
+from elasticd.train.states.summed import is_statistic
 
 _calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
 """How often each model was shown, by its id."""
@@ -51,7 +52,8 @@ def check_weights(
 ) -> bool:
     """Compare the parameters of all ranks, bit by bit; whether this was done now.
 
-    Call it once a step on every rank, behind the update.
+    Call it once a step on every rank, behind the update. Running statistics are left out: each
+    rank's are of its own samples.
 
     Args:
         every: at each so many calls with this model; at the others it does nothing.
@@ -77,15 +79,19 @@ def check_weights(
     if wrong := difference(rows_of(model), gathering(group)):
         raise OperationError(
             f"check_weights: {wrong}. Let every rank begin with the same weights (the same seed, or"
-            " rank 0's), and update with the same averaged gradients"
+            " rank 0's), and update with the same averaged gradients. What forward passes make of a"
+            " rank's own samples is left out if it is called running_mean or running_var, or has a"
+            " private name (self._queue)"
         )
     return True
 
 
 def rows_of(model: nn.Module, settle: Callable[[], None] = settled) -> list[WeightRow]:
-    """A model's parameters by name, frozen ones too. ``settle``: waits for the GPU."""
+    """A model's parameters by name, frozen ones too, without running statistics. ``settle``: waits
+    for the GPU."""
     module: Any = model
-    arrays: Any = tree_flatten(module.parameters())
+    flat: Any = tree_flatten(module.parameters())
+    arrays = [(name, array) for name, array in flat if not is_statistic(name)]
     mx.eval([array for _, array in arrays])
     settle()
     return [_row(name, array) for name, array in sorted(arrays, key=lambda pair: pair[0].encode())]

@@ -115,6 +115,15 @@ def test_frozen_parameters_count() -> None:
     assert "layers.0.bias" in Threads(one, other).found()[0]
 
 
+def test_running_statistics_are_of_a_ranks_own_samples() -> None:
+    models: list[Any] = [nn.Sequential(nn.BatchNorm(3), nn.BatchNorm(3)) for _ in range(2)]
+    models[1](mx.array([[1.0, 2.0, 3.0], [5.0, 4.0, 0.0]]))
+    assert models[1].layers[0].running_mean.tolist() != models[0].layers[0].running_mean.tolist()
+    assert Threads(*models).found() == ["", ""]
+    models[1].layers[1].bias = mx.ones(3)
+    assert "layers.1.bias (float32, 3) is not the same" in Threads(*models).found()[0]
+
+
 class Group:
     """Of two ranks, which counts who asks."""
 
