@@ -49,14 +49,12 @@ RUNTIME = (
 def reset(
     context: typer.Context,
     keep_jobs: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--keep-jobs/--forget-jobs",
-            show_default=False,
-            help="Keep what is readable of the job records, for a node that is the only one; or"
-            " forget them, though no other node has them.",
+            "--keep-jobs",
+            help="Keep what is readable of the job records, for a node that is the only one.",
         ),
-    ] = None,
+    ] = False,
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Remove all checkpoints here, too.")
     ] = False,
@@ -72,8 +70,8 @@ def reset(
     --keep-jobs takes the jobs of the newest that was put aside. Of a local cluster's home all nodes
     are reset. It refuses while a daemon runs there.
 
-    Where no other node is known, jobs that have not ended would be gone: --yes alone is refused
-    then, until --keep-jobs or --forget-jobs says what is to become of them.
+    Where no other node is known, jobs that have not ended are gone then, unless --keep-jobs is
+    said, now or in a second reset. It says how many there are.
 
     \b
     Examples:
@@ -100,19 +98,14 @@ def reset(
         at_stake = set[JobId]() if keep_jobs or not lone else _unended(homes)
         if not yes:
             _ask(homes, at_stake, checkpoints=checkpoints)
-        elif at_stake and keep_jobs is None:
-            raise UsageError(
-                f"{options.home}: no other node has {_not_ended(at_stake)}: say --keep-jobs to keep"
-                " what is readable of them, or --forget-jobs to forget them (nothing was changed)"
-            )
-        done = [_reset(folder, folders, keep_jobs=bool(keep_jobs)) for folder in homes]
+        done = [_reset(folder, folders, keep_jobs=keep_jobs) for folder in homes]
     finally:
         for lock in locks:
             os.close(lock)
     if options.json:
         print_json({"nodes": done})
         return
-    _say_done(options.home, done, keep_jobs=bool(keep_jobs))
+    _say_done(options.home, done, keep_jobs=keep_jobs)
     say(f"Start the daemon again.{_what_then(options.home, at_stake, lone=lone)}")
 
 

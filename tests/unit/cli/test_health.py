@@ -131,7 +131,7 @@ def test_a_journal_that_cannot_be_read_is_told_and_reset(ctl: Ctl, home: Path) -
     assert code == 1 and "can't be read: Is a directory" in finding["cause"]
     with pytest.raises(DamageError, match=r"can't be read.*elasticctl reset"):
         StableRecords(home)
-    assert ctl("reset", "--yes", "--forget-jobs", "--home", str(home))[0] == 0
+    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
     assert (home / "journal.lost").is_dir() and examined(ctl, home)[0] == 0
 
 
@@ -278,9 +278,9 @@ def test_a_local_cluster_is_examined_and_reset_as_a_whole(ctl: Ctl, home: Path) 
     damage(home / "node-1" / "journal")
     code, out, _ = ctl("doctor", "--home", str(home))
     assert code == 1 and f"{home / 'node-0'}: nothing is wrong" in out and "WRONG" in out
-    assert ctl("reset", "-y", "--forget-jobs", "--home", str(home / "node-1"))[0] == 0
+    assert ctl("reset", "-y", "--home", str(home / "node-1"))[0] == 0
     assert ctl("doctor", "--home", str(home))[0] == 0
-    assert ctl("reset", "-y", "--forget-jobs", "--home", str(home))[0] == 0
+    assert ctl("reset", "-y", "--home", str(home))[0] == 0
 
 
 def test_a_folder_that_is_not_there_is_wrong_usage(ctl: Ctl, home: Path) -> None:
