@@ -12,11 +12,10 @@ from elasticd.preflight.finding import ProbeFinding, ProbeVerdict, failed, passe
 from elasticd.preflight.power import (
     NOMINAL,
     THERMAL,
-    awake_value,
     firewall_is_off,
     let_in,
     low_power,
-    not_awake,
+    stays_awake,
 )
 from elasticd.preflight.seen import NodeFacts, NodeSeen, NodeUnseen
 from elasticd.preflight.subnets import islands, network
@@ -225,9 +224,7 @@ def _sleep(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         return passed("not asked: no Mac")
     if not facts.power:
         return warned("pmset tells nothing", "Run 'pmset -g' on it and see what is wrong with it")
-    if wrong := not_awake(facts.power):
-        return warned(awake_value(facts.power), f"On it: sudo pmset -a {' '.join(wrong)}")
-    return passed(awake_value(facts.power) or "pmset tells neither sleep nor autorestart")
+    return stays_awake(facts.power, "On it: ", portable=facts.battery is not None)
 
 
 def _energy(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:

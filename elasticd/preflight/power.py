@@ -5,8 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-AWAKE = (("sleep", "0"), ("autorestart", "1"))
-"""As pmset should tell them."""
+from elasticd.preflight.finding import ProbeFinding, passed, warned
+
+_SLEEP, _RESTART, _NAP = ("sleep", "0"), ("autorestart", "1"), ("powernap", "0")
+"""As pmset should tell them. A laptop that is closed wakes up for seconds about every half hour,
+unless the last is 0: its daemon joins the job, and is gone again."""
+_NEVER = ("SleepDisabled", "1")
+"""Of ``sudo pmset disablesleep 1``: it never sleeps, whatever else is said."""
 LOW_POWER = ("lowpowermode", "powermode")
 """Each says by 1 that Low Power Mode is on: a Mac that knows High Power, too, has the second."""
 FIREWALL = "/usr/libexec/ApplicationFirewall/socketfilterfw"
@@ -30,14 +35,18 @@ def settings_of(printed: str) -> Mapping[str, str]:
     return {each[0]: each[1] for each in words if len(each) >= 2}
 
 
-def not_awake(found: Mapping[str, str]) -> list[str]:
-    """The settings that let a Mac fall asleep, or stay off after a power cut, as they should be."""
-    return [f"{name} {value}" for name, value in AWAKE if found.get(name, value) != value]
-
-
-def awake_value(found: Mapping[str, str]) -> str:
-    """What it has of those settings, for people."""
-    return ", ".join(f"{name} {found[name]}" for name, _ in AWAKE if name in found)
+def stays_awake(found: Mapping[str, str], where: str = "", *, portable: bool) -> ProbeFinding:
+    """Whether a Mac's settings let it fall asleep, or stay off after a power cut. ``portable``: it
+    has a battery. ``where`` the cure begins with."""
+    wanted = (_SLEEP, _RESTART, _NAP) if portable else (_SLEEP, _RESTART)
+    if found.get(_NEVER[0]) == _NEVER[1]:
+        wanted = (_RESTART, _NEVER)
+    value = ", ".join(f"{name} {found[name]}" for name, _ in wanted if name in found)
+    wrong = [each for each in wanted if found.get(each[0], each[1]) != each[1]]
+    if not wrong:
+        return passed(value or "pmset tells neither sleep nor autorestart")
+    cure = f"{where}sudo pmset -a {' '.join(f'{name} {value}' for name, value in wrong)}"
+    return warned(value, cure + (". Drain a laptop before you close it" if _NAP in wrong else ""))
 
 
 def low_power(found: Mapping[str, str]) -> str:

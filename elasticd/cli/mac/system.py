@@ -21,15 +21,15 @@ from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.nodes import LEAST_MLX, numbers
 from elasticd.preflight.power import (
     FIREWALL,
-    awake_value,
     firewall_is_off,
     let_in,
-    not_awake,
     settings_of,
+    stays_awake,
 )
 from elasticd.settings.places import default_home
 from elasticd.shell.assembly.chip import chip
 from elasticd.shell.children.awake import Awake
+from elasticd.shell.control.ownfacts import battery_now
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import Result, invoking_user, run_command
 from elasticd.systemtools import release
@@ -117,18 +117,19 @@ def system(folder: Path, facts: Callable[[], SystemFacts] = facts_here) -> Probe
     return passed(found.line)
 
 
-def sleep_settings(folder: Path, ask: Tool = tool, here: str = sys.platform) -> ProbeFinding:
+def sleep_settings(
+    folder: Path,
+    ask: Tool = tool,
+    here: str = sys.platform,
+    battery: Callable[[], object] = battery_now,
+) -> ProbeFinding:
     """Whether this Mac falls asleep by itself, and comes back after a power cut."""
     if here != "darwin":
         return passed("not asked: what runs Linux here are servers")
     answer = ask(["/usr/bin/pmset", "-g"])
     if answer.status:
         return failed(f"pmset -g: {answer.text}", "Run 'pmset -g' and see what is wrong with it")
-    found = settings_of(answer.text)
-    said = awake_value(found)
-    if wrong := not_awake(found):
-        return warned(said, f"sudo pmset -a {' '.join(wrong)}")
-    return passed(said or "pmset tells neither sleep nor autorestart")
+    return stays_awake(settings_of(answer.text), portable=battery() is not None)
 
 
 def assertions(

@@ -26,6 +26,14 @@ from elasticd.systemtools import Ask
 PMSET = ("/usr/bin/pmset", "-g")
 
 
+def battery_now(battery: Callable[[], Any] = psutil.sensors_battery) -> Any:
+    """What psutil says of it; None: there is none."""
+    try:
+        return battery()
+    except (OSError, RuntimeError):  # of a system that tells of none
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class OwnFacts:
     """Of the node with this home.
@@ -55,7 +63,7 @@ class OwnFacts:
 
     def _read(self, chip: str, walled: tuple[str, ...], hosts: Sequence[str]) -> NodeFacts:
         mac = self.system == "darwin"
-        low, battery = pressure(()), self._battery()
+        low, battery = pressure(()), battery_now(self.battery)
         firewall = self.ask((FIREWALL, "--getglobalstate")) if mac else ""
         return NodeFacts(
             elasticd=__version__,
@@ -81,12 +89,6 @@ class OwnFacts:
             gflops=self._speed(),
             unix=unix_seconds(),
         )
-
-    def _battery(self) -> Any:
-        try:
-            return self.battery()
-        except (OSError, RuntimeError):  # psutil, of a system that tells of none
-            return None
 
     def _speed(self) -> float:
         known = kept_speed(self.home)

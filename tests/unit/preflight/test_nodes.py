@@ -78,6 +78,10 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("power", {"plugged": False, "battery": 9.0}, "fail", "9 %", "Plug it in"),
     ("sleep", {"power": {"sleep": "1"}}, "warn", "sleep 1", "sudo pmset -a sleep 0"),
     ("sleep", {"power": {}}, "warn", "nothing", "pmset -g"),
+    ("sleep", {"power": {"sleep": "0", "powernap": "1"}}, "warn", "sleep 0, powernap 1",
+     "On it: sudo pmset -a powernap 0. Drain a laptop before you close it"),
+    ("sleep", {"power": {"autorestart": "0", "SleepDisabled": "1"}}, "warn", "autorestart 0",
+     "sudo pmset -a autorestart 1"),
     ("energy", {"power": {"lowpowermode": "1"}}, "warn", "Low Power", "-a lowpowermode 0"),
     ("energy", {"power": {"powermode": "1"}}, "warn", "Low Power", "sudo pmset -a powermode 0"),
     ("heat", {"thermal": "heavy"}, "warn", "heavy: it is hot", "Give it air"),
@@ -100,6 +104,22 @@ def test_what_is_wrong_with_a_node_is_said_with_the_cure(
     found = of(check, nodes, "mac-1")
     assert (found.verdict, value in found.value, cure in found.cure) == (verdict, True, True), found
     assert of(check, nodes, "mac-0").verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("battery", "power", "value"),
+    [
+        (None, {"sleep": "0", "powernap": "1"}, "sleep 0"),
+        (80.0, {"sleep": "0", "powernap": "0"}, "sleep 0, powernap 0"),
+        (80.0, {"sleep": "1", "powernap": "1", "SleepDisabled": "1"}, "SleepDisabled 1"),
+        (80.0, {"sleep": "0", "SleepDisabled": "0"}, "sleep 0"),
+    ],
+)
+def test_a_mac_that_never_sleeps_and_one_without_a_battery_take_no_naps(
+    battery: float | None, power: dict[str, str], value: str
+) -> None:
+    found = of("sleep", seen(MAC, replace(MAC, battery=battery, power=power), MAC), "mac-1")
+    assert (found.verdict, found.value) == ("pass", value)
 
 
 def test_one_tool_that_says_nothing_is_one_warning() -> None:

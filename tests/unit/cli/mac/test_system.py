@@ -74,14 +74,16 @@ def test_an_mlx_that_does_not_load_is_said(tmp_path: Path) -> None:
 
 def test_a_mac_that_sleeps_is_told_how_not_to(tmp_path: Path) -> None:
     tools = FakeTools({"pmset": Result(0, PMSET)})
-    found = system.sleep_settings(tmp_path, tools, "darwin")
+    found = system.sleep_settings(tmp_path, tools, "darwin", lambda: 80.0)
+    assert found.cure.startswith("sudo pmset -a sleep 0 autorestart 1 powernap 0. Drain")
+    found = system.sleep_settings(tmp_path, tools, "darwin", lambda: None)
     assert (found.verdict, found.value) == ("warn", "sleep 1, autorestart 0")
     assert found.cure == "sudo pmset -a sleep 0 autorestart 1"
     awake = PMSET.replace("sleep                1", "sleep  0").replace(
         "restart          0", "restart 1"
     )
     tools.answers["pmset"] = Result(0, awake)
-    assert system.sleep_settings(tmp_path, tools, "darwin").verdict == "pass"
+    assert system.sleep_settings(tmp_path, tools, "darwin", lambda: None).verdict == "pass"
     found = system.sleep_settings(tmp_path, FakeTools(), "darwin")
     assert found.verdict == "fail" and "no such program" in found.value and found.cure
     assert system.sleep_settings(tmp_path, FakeTools(), "linux").verdict == "pass"
