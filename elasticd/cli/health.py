@@ -15,6 +15,7 @@ import typer
 
 from elasticd import __version__
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
+from elasticd.cli.byhand import by_hand
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.mac.choosing import ask_for_root, chosen, say_result, say_table
@@ -99,7 +100,7 @@ def doctor(
     found = [(folder, _looked_at(folder)) for folder in homes]
     if not options.json:
         _say_findings(found)
-    machine = Machine().checked(options.home, [each.name for each in probes])
+    machine = _machine(options.home, homes, [each.name for each in probes])
     if not options.json:
         _say_machine(machine)
     results = _tried(probes, homes[0] if homes else None, quiet=options.json)
@@ -114,6 +115,19 @@ def doctor(
         say(f"{bundle}: look into it, and send it with your question")
     if told["wrong"]:
         raise typer.Exit(1)
+
+
+def _machine(home: Path, homes: Sequence[Path], probes: Sequence[str]) -> list[CheckResult]:
+    """What is found of this machine. Where no daemon runs in these homes, none can remove files."""
+    found = Machine().checked(home, probes)
+    if not homes or any(map(_runs, homes)):
+        return found
+    return [
+        by_hand(each, homes, _start(homes[0]))
+        if each.check == "disk" and each.verdict != "pass"
+        else each
+        for each in found
+    ]
 
 
 def _tried(probes: Sequence[MacProbe], disk: Path | None, *, quiet: bool) -> list[TrialResult]:

@@ -15,7 +15,7 @@ from elasticd.cli.asking import Yes
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
-from elasticd.core.recall import without_promises
+from elasticd.core.recall import Record, without_promises
 from elasticd.core.words.records import JobRecord
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
@@ -236,9 +236,17 @@ def _unended(homes: Sequence[Path]) -> set[JobId]:
     return jobs
 
 
+def records_of(journal: Path) -> list[Record]:
+    """What is readable of a journal, and still counts. Raises OSError: it can't be read."""
+    return _merged(_readable(journal))
+
+
 def _going_on(records: Sequence[tuple[str, Any]]) -> list[JobRecord]:
-    latest = without_promises(records, "")
-    return [record for _, record in latest if isinstance(record, JobRecord) and not record.ended]
+    return [each for each in _merged(records) if isinstance(each, JobRecord) and not each.ended]
+
+
+def _merged(records: Sequence[tuple[str, Any]]) -> list[Record]:
+    return [record for _, record in without_promises(records, "")]
 
 
 def _remove(path: Path, needed: Container[str]) -> bool:

@@ -1,0 +1,80 @@
+"""What may be removed from a home by hand, where the disk is full and no daemon runs to do it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+
+from elasticd.cli.output import shown_bytes
+from elasticd.cli.reset import records_of
+from elasticd.core.words.records import JobRecord
+from elasticd.pasting import quoted
+from elasticd.preflight.nodes import CheckResult
+from elasticd.shell.children.server import ROSTER_NAME
+from elasticd.shell.storage.homefolders import FOLDERS
+from elasticd.shell.storage.journal import put_aside
+from elasticd.shell.storage.records import JOURNAL_NAME
+from elasticd.shell.storage.usage import OF_JOBS, size_bytes
+from elasticd.supervision.roster import ChildRoster
+
+REMADE = ("cache", "clones")
+"""Folders of which all is made again."""
+OF_ENDED = ("work", "logs")
+"""Kinds of files of which a daemon removes those of ended jobs by itself, in time."""
+_LEAST_BYTES = 1 << 20
+"""What is smaller frees no disk."""
+_MOST = 5
+"""So many are named, the largest."""
+
+Sized = list[tuple[int, Path]]
+
+
+def by_hand(found: CheckResult, homes: Sequence[Path], start: str) -> CheckResult:
+    """What was found of the disk with these homes, in none of which a daemon runs, with what takes
+    its room and may go. ``start``: the command that starts the daemon."""
+    largest = _largest(home / name for home in homes for name in FOLDERS)
+    value = found.value + (f"; of the home {_listed(largest)}" if largest else "")
+    freed = _largest(home / name for home in homes for name in REMADE)
+    unneeded = _largest(path for home in homes for path in _unneeded(home))
+    ways = []
+    if freed:
+        ways.append(f"{_removes(freed)}, and it is made again")
+    if unneeded:
+        ways.append(f"{_removes(unneeded)}: work and logs of ended jobs, journals put aside")
+    first = "No daemon runs here that could remove anything. "
+    rosters = [home / ROSTER_NAME for home in homes]
+    if ways and (left := [path for path in rosters if ChildRoster(path).living()]):
+        first += f"End the processes first that are named at {left[0]}. "
+    if ways:
+        first += f"By hand: {'; if nobody needs them, '.join(ways)}"
+    else:
+        first += "Free space outside of its home"
+    never = f"{first}. Never remove checkpoints or the journal by hand"
+    more = "then 'elasticctl forget JOB' and 'elasticctl checkpoints prune JOB' remove more"
+    return replace(found, value=value, cure=f"{never}. Start the daemon: {quoted(start)}; {more}")
+
+
+def _unneeded(home: Path) -> Iterable[Path]:
+    journal = home / JOURNAL_NAME
+    yield from put_aside(journal)
+    with contextlib.suppress(OSError):
+        for record in records_of(journal):
+            if isinstance(record, JobRecord) and record.ended:
+                yield from (home / OF_JOBS[kind] / record.id for kind in OF_ENDED)
+
+
+def _largest(paths: Iterable[Path]) -> Sized:
+    sized = [(size_bytes(path), path) for path in paths]
+    return sorted((each for each in sized if each[0] >= _LEAST_BYTES), reverse=True)[:_MOST]
+
+
+def _listed(found: Sized) -> str:
+    return ", ".join(f"{path} has {shown_bytes(size)}" for size, path in found)
+
+
+def _removes(found: Sized) -> str:
+    command = quoted(f"rm -r {' '.join(quote(str(path)) for _, path in found)}")
+    return f"{command} frees {shown_bytes(sum(size for size, _ in found))}"

@@ -1,0 +1,105 @@
+"""elasticctl doctor on a full disk, where no daemon runs that could remove files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elasticd.cli import health
+from elasticd.cli.daemons import name
+from elasticd.core.words.records import JobRecord
+from elasticd.settings.places import DAEMON_FILE
+from elasticd.shell.children.server import ROSTER_NAME
+from elasticd.shell.storage.records import StableRecords
+from elasticd.supervision.roster import ChildEntry, ChildRoster
+from elasticd.types import JobId
+from tests.unit.cli.test_health import Ctl, lived
+from tests.unit.cli.test_machine import mac, well
+
+MIB = 1 << 20
+SIZES = {
+    "checkpoints/a-1/x": 9, "cache/mlx/k": 3, "clones/a-1/0/x": 2, "work/a-1/x": 2,
+    "work/b-2/x": 2, "logs/b-2/x": 4, "output/b-2/x": 1, "journal.lost": 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def told(ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """``told(home)``: what the doctor finds of the disk of that home, which is full."""
+
+    def of(home: Path) -> dict[str, Any]:
+        machine = replace(mac(), facts=lambda own: replace(well(own), free_bytes=0))
+        monkeypatch.setattr(health, "Machine", lambda: machine)
+        code, out, _ = ctl("doctor", "--json", "--home", home)
+        (found,) = [each for each in json.loads(out)["machine"] if each["check"] == "disk"]
+        assert (code, found["verdict"]) == (1, "fail")
+        return dict(found)
+
+    return of
+
+
+def full(home: Path) -> None:
+    lived(home)
+    records = StableRecords(home)
+    job = {"job": {"name": "b"}}
+    records.persist("job", JobRecord(JobId("b-2"), 2, job, "0" * 64, "finished"))
+    records.close()
+    for path, size in SIZES.items():
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_bytes(b"x" * size * MIB)
+
+
+def removed(cure: str) -> list[Path]:
+    """What the commands in a cure remove."""
+    commands = [shlex.split(each) for each in cure.split("'") if each.startswith("rm -r ")]
+    return [Path(path) for command in commands for path in command[2:]]
+
+
+def test_what_takes_the_room_and_may_go_is_said_where_no_daemon_runs(
+    told: Callable[[Path], dict[str, Any]], home: Path
+) -> None:
+    full(home)
+    found = told(home)
+    assert f"0.0 GiB free; of the home {home}/checkpoints has 9.0 MiB, " in found["value"]
+    again, unneeded = (home / "cache", home / "clones"), {"logs/b-2", "work/b-2", "journal.lost"}
+    assert {*removed(found["cure"])} == {*again, *(home / path for path in unneeded)}
+    assert " frees 5.0 MiB, and it is made again; if nobody needs them, " in found["cure"]
+    assert "Never remove checkpoints or the journal" in found["cure"]
+    assert "elasticctl disk" not in found["cure"], "that needs a daemon"
+    start = f"Start the daemon: 'elasticctl service start --home {home}'; then"
+    assert start in found["cure"]
+    for path in removed(found["cure"]):
+        subprocess.run(["rm", "-r", path], check=True)
+    found = told(home)
+    assert removed(found["cure"]) == [] and "outside of its home" in found["cure"]
+
+
+def test_the_commands_are_named_where_a_daemon_runs(
+    told: Callable[[Path], dict[str, Any]], home: Path
+) -> None:
+    full(home)
+    name(home / DAEMON_FILE, psutil.Process(os.getpid()))
+    found = told(home)
+    assert removed(found["cure"]) == [] and "elasticctl disk" in found["cure"]
+
+
+def test_processes_that_are_left_are_to_end_first(
+    told: Callable[[Path], dict[str, Any]], home: Path
+) -> None:
+    full(home)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        born = psutil.Process(child.pid).create_time()
+        ChildRoster(home / ROSTER_NAME).add(ChildEntry(child.pid, born, "trainer"))
+        found = told(home)
+        child.kill()
+    assert f"End the processes first that are named at {home / ROSTER_NAME}. By" in found["cure"]
+    assert "End the processes" not in told(home)["cure"]
