@@ -324,3 +324,5 @@ def _encoded(message: Mapping[str, Any]) -> bytes:
         return encode(message)
     except OverflowError:
         raise UsageError("a number of the request has more than 64 bits") from None
+    except UnicodeEncodeError:  # what it is may be a secret
+        raise UsageError("an argument is not UTF-8") from None

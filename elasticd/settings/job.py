@@ -53,7 +53,7 @@ MAX_NODES = 1024
 _RESERVED_VARIABLES = ("ELASTICD_CHILD", "MLX_HOSTFILE", "MLX_RANK", "PYTHONHASHSEED", "TMPDIR")
 _SECRETS = (("job", "env"),)
 """Tables of which no error shows what is in them."""
-_VALUE = f"a string, in quotes, of at most {MAX_TEXT_LENGTH} characters, none of them NUL"
+_VALUE = f"a string of UTF-8, in quotes, of at most {MAX_TEXT_LENGTH} characters, none of them NUL"
 Best = Literal["lowest", "highest"]
 _count = integer(1, 2**31 - 1)
 

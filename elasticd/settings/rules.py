@@ -11,6 +11,8 @@ from typing import Any, get_args
 
 Rule = Callable[[object], object]
 MAX_TEXT_LENGTH = 4096
+_HALVES = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes on a command line that are not UTF-8. No file or frame takes it."""
 Value = str | int | bool | tuple[str, ...]
 """Of a key of elasticd.toml."""
 
@@ -89,6 +91,8 @@ def text(pattern: str = "", hint: str = "") -> Rule:
             raise Wrong(f"must be a string, not {show(value)}{quoted}")
         if "\0" in value or len(value) > MAX_TEXT_LENGTH:
             raise Wrong(f"must have at most {MAX_TEXT_LENGTH} characters, none of them NUL")
+        if _HALVES.search(value):
+            raise Wrong("must be UTF-8")
         if pattern and not re.fullmatch(pattern, value):
             raise Wrong(f"must be {hint}, not {show(value)}")
         return value

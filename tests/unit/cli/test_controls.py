@@ -33,6 +33,46 @@ def test_an_unknown_job_is_a_failure(ctl: Ctl, home: Path, daemon: Daemon, comma
     assert ctl(command, "x", "--home", home) == (1, "", "elasticctl: no job x\n")
 
 
+BAD = os.fsdecode(b"x\xff")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", BAD], ["drain", BAD], ["undrain", BAD], ["logs", BAD],
+        ["nodes", "forget", BAD], ["cancel", BAD], ["checkpoints", "list", BAD],
+        ["chaos", "kill", BAD, "--rank", "0"], ["chaos", "link", BAD, "b"],
+    ],
+)  # fmt: skip
+def test_an_argument_that_is_not_utf8_is_wrong_usage(
+    ctl: Ctl, home: Path, daemon: Daemon, command: list[str]
+) -> None:
+    daemon(home, {})
+    code, out, err = ctl(*command, "--home", home)
+    assert (code, out, err) == (2, "", "elasticctl: an argument is not UTF-8\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (["configure", "--failure-domain", BAD], "--failure-domain"),
+        (["configure", "--set", f'notify.job_failed=["/bin/sh", "{BAD}"]'], "notify.job_failed"),
+        (["submit", "{job}", "--set", f'job.env.A="{BAD}"'], "job.env.A"),
+        (["submit", "{job}", "--set", f'job.args=["{BAD}"]'], "job.args[0]"),
+    ],
+)
+def test_a_setting_that_is_not_utf8_is_named(
+    ctl: Ctl, home: Path, tmp_path: Path, command: list[str], key: str
+) -> None:
+    home.mkdir(exist_ok=True)
+    (tmp_path / "train.py").touch()
+    job = tmp_path / "job.toml"
+    job.write_text('[job]\nname = "a"\nentrypoint = "train.py"\n')
+    code, out, err = ctl(*(each.replace("{job}", str(job)) for each in command), "--home", home)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert key in err and "internal" not in err and [*home.iterdir()] == []
+
+
 def test_a_node_takes_part_again(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     fake = daemon(home, {"undrain": {"id": "n", "state": "alive"}})
     assert ctl("undrain", "n", "--home", home) == (0, "n alive\n", "")
