@@ -1,7 +1,8 @@
 """What a model holds besides the arrays of its state, so that any change is seen.
 
 Plain values and containers are compared by what they are; functions, modules and other objects by
-identity, and what is in such objects is looked at too. A picture holds what it shows: the id of
+identity, and what is in such objects is looked at too. Of their classes, plain values are looked
+into, and the rest is compared by identity. A picture holds what it shows: the id of
 something that is gone is never taken for another's.
 """
 
@@ -28,6 +29,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.nn.layers.base import Module
 
+from elasticd.train.states.holders import is_plain
 from elasticd.train.states.trees import same_float, same_place, share
 
 MOST_VALUES = 10_000
@@ -59,6 +61,7 @@ class Picture:
         """What can't be compared, and why; empty if all can."""
         self._seen: dict[int, tuple[int, Any]] = {}
         self._later: list[tuple[Module, Where]] = []
+        self._classes: dict[type, Where] = {}
         self._start = 0
         try:
             self._tree(model, ((), "", "model"), True, 0)
@@ -68,9 +71,10 @@ class Picture:
                 for name, value in vars(module).items():
                     self._start = len(self._marks)
                     self._tree(value, (where, ".", name), False, 0)
+            self._look_at_classes()
         except _Unseen as error:
             self.unseen = f"{_path(error.where)} {error.why}"
-        del self._seen, self._later
+        del self._seen, self._later, self._classes
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -95,6 +99,25 @@ class Picture:
                 where = where[0]
             raise _Unseen(where, f"holds more than {MOST_VALUES} values")
 
+    def _look_at_classes(self) -> None:
+        """What is read through their instances, and changed for all of these at once."""
+        left = self._classes
+        seen: set[type] = set()
+        while left:
+            kind, where = left.popitem()
+            for base in kind.__mro__:
+                if base in seen or base.__module__ == "builtins":
+                    continue
+                seen.add(base)
+                for name, value in list(vars(base).items()):
+                    self._start, there = len(self._marks), (where, ".", name)
+                    self._add(name, there)
+                    # Of what else a class may hold much changes by itself, as a logger does.
+                    if is_plain(value) or isinstance(value, type):
+                        self._tree(value, there, False, 0)
+                    else:
+                        self._add(value, there)
+
     def _tree(self, value: Any, where: Where, inputs: bool, depth: int) -> None:
         """``inputs``: whether arrays in it belong to the model's state."""
         kind = type(value)
@@ -106,6 +129,8 @@ class Picture:
             self._add((value.dtype.str, value.tobytes()), where)
         elif isinstance(value, _FIXED) or kind is object:
             self._add(value, where)
+            if isinstance(value, type):
+                self._classes.setdefault(value, where)
         elif id(value) in self._seen:
             self._add(self._seen[id(value)][0], where)
         elif depth > DEEPEST:
@@ -119,7 +144,7 @@ class Picture:
         kind = type(value)
         if isinstance(value, Module):
             self._add(value, where)
-            self._add(kind, where)
+            self._tree(kind, where, False, depth)
             self._later.append((value, where))
             for name, item in value.items():
                 self._start = len(self._marks)
@@ -130,6 +155,7 @@ class Picture:
         parts = list(attributes_of(value))
         if parts or (not known and hasattr(value, "__dict__")):
             self._add(value, where)
+            self._tree(kind, where, False, depth)
             for name, item in parts:
                 self._add(name, where)
                 self._tree(item, (where, ".", name), False, depth)

@@ -142,6 +142,79 @@ def test_a_change_counts_from_the_next_step_on(name: str) -> None:
     assert now == flat(eager(model, X)) != before
 
 
+def of_classes() -> Any:
+    """A model that reads all that it has to read from classes: its own, its base's, that of an
+    object, one that is held and one that its own holds."""
+
+    class Held:
+        by = 1.0
+
+    class Options:
+        shift = 1.0
+
+    class Base(nn.Module):
+        scales = [1.0]  # noqa: RUF012
+
+    class Read(Base):
+        power, act, held = 1.0, staticmethod(mx.tanh), Held
+        offset = mx.array([1.0])
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.options, self.kind = Options(), Held
+            self.traces = 0
+
+        def __call__(self, x: mx.array) -> Any:
+            self.traces += 1
+            x = self.act(self.linear(x)) * self.scales[0] + self.options.shift + self.offset
+            return x * self.power * self.held.by
+
+    return Read()
+
+
+OF_CLASSES: dict[str, Callable[[Any], Any]] = {
+    "its own": lambda model: setattr(type(model), "power", 0.5),
+    "in place, of a base": lambda model: model.scales.__setitem__(0, 2.0),
+    "a function": lambda model: setattr(type(model), "act", staticmethod(mx.sin)),
+    "an array": lambda model: setattr(type(model), "offset", mx.array([2.0])),
+    "an array in place": lambda model: model.offset.__setitem__(0, 5.0),
+    "an object's": lambda model: setattr(type(model.options), "shift", 2.0),
+    "a class that is held": lambda model: setattr(model.kind, "by", 3.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_a_change_of_a_class_counts_too(name: str) -> None:
+    model = of_classes()
+    compute, eager = CompiledLoss(model, loss), nn.value_and_grad(model, loss)
+    before = flat(compute(model, X))
+    compute.renew()
+    assert flat(compute(model, X)) == before and model.traces == 1
+    OF_CLASSES[name](model)
+    compute.renew()
+    now = flat(compute(model, X))
+    assert now == flat(eager(model, X)) != before
+
+
+def test_a_class_that_a_class_holds_counts_too() -> None:
+    model = of_classes()
+    del model.kind
+    before = Picture(model)
+    type(model).held.by = 3.0
+    assert before.difference(Picture(model)) == "model.held.by"
+
+
+def test_what_a_class_holds_besides_plain_values_is_compared_by_identity() -> None:
+    model = of_classes()
+    type(model).numbers = iter([1, 2])
+    before = Picture(model)
+    next(type(model).numbers)
+    assert not before.unseen and not before.difference(Picture(model))
+    type(model).numbers = iter([1, 2])
+    assert before.difference(Picture(model)) == "model.numbers"
+
+
 def test_the_id_of_what_is_gone_is_not_taken_for_another() -> None:
     model: Any = Model()
     compute = CompiledLoss(model, loss)
