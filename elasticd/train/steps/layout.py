@@ -295,8 +295,15 @@ def has_both(path: str) -> UsageError:
 
 def check_sums(path: str, gradient: mx.array) -> None:
     """Raises UsageError for a gradient that can't be summed."""
-    if gradient.dtype not in GRADIENT_DTYPES:
-        raise UsageError(f"the gradient of {path} is {describe(gradient)}; it can't be summed")
+    if gradient.dtype in GRADIENT_DTYPES:
+        return
+    cure = "let it and its parameter be float32"
+    if mx.issubdtype(gradient.dtype, mx.complexfloating):
+        cure = "keep the parameter as two arrays of float32, its real and its imaginary part"
+    raise UsageError(
+        f"the gradient of {path} is {describe(gradient)}; only float32, bfloat16 and float16 can be"
+        f" summed: {cure}"
+    )
 
 
 def check_assigned(gradients: Any, places: Mapping[str, mx.array]) -> None:

@@ -119,8 +119,27 @@ def test_other_gradients_are_named() -> None:
         pack(kind, given(1.0, 1), STATE, {**GRADIENTS, "c": mx.array(1.0)})
     with pytest.raises(UsageError, match=r"gradient of a with shape \(2,\)"):
         pack(kind, given(1.0, 1), STATE, {**GRADIENTS, "a": mx.array(1.0)})
-    with pytest.raises(UsageError, match="gradient of a is int32"):
-        Layout.of({"a": mx.array(1)}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "dtype, cure",
+    [
+        (mx.int32, "let it and its parameter be float32"),
+        (mx.float64, "let it and its parameter be float32"),
+        (mx.complex64, "keep the parameter as two arrays of float32, its real and its imaginary"),
+    ],
+)
+def test_a_gradient_that_can_not_be_summed_is_named_with_its_cure(
+    dtype: mx.Dtype, cure: str
+) -> None:
+    with mx.stream(mx.cpu):
+        gradient = mx.ones(2, dtype)
+    with pytest.raises(UsageError) as raised:
+        Layout.of({"a": gradient}, {}, {})
+    kind = str(dtype).rpartition(".")[2]
+    assert str(raised.value).startswith(
+        f"the gradient of a is {kind}[2]; only float32, bfloat16 and float16 can be summed: {cure}"
+    )
 
 
 def test_state_of_another_shape_is_named() -> None:
