@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from elasticd.disknames import DiskNames
 from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
+from elasticd.preflight import imports
 from elasticd.settings import job
 from elasticd.settings.job import JobSpec
 from elasticd.settings.places import HOME_MARKS
@@ -89,13 +90,15 @@ def of_job(
 
 def _check_script(folder: Path, spec: JobSpec) -> None:
     """Raises ConfigError for a script that is no Python, as this one reads it, which is the job's
-    own unless it names another."""
+    own unless it names another; or that imports as only what is in a package can."""
     script = folder / spec.job.entrypoint
     if spec.recipe is not None or spec.job.python or script.suffix != ".py":
         return
     try:
         with warnings.catch_warnings(action="ignore"):
-            compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+            source = script.read_bytes()
+            compile(source, str(script), "exec", dont_inherit=True)
+            found = imports.relative(source)
     except (SyntaxError, ValueError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         said = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -105,7 +108,14 @@ def _check_script(folder: Path, spec: JobSpec) -> None:
             file=str(script), line=line, key="job.entrypoint",
         ) from None  # fmt: skip
     except (OSError, MemoryError, RecursionError):
-        pass  # who packs it says the first; what is nested so deep is for the trainer to try
+        return  # who packs it says the first; what is nested so deep is for the trainer to try
+    if found is not None:
+        line, said, instead = found
+        raise ConfigError(
+            f'"{said}" fails in the script that is started, as it is in no package; write '
+            f'"{instead}", of what lies beside it',
+            file=str(script), line=line, key="job.entrypoint",
+        )  # fmt: skip
 
 
 def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:

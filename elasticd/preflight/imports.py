@@ -1,4 +1,4 @@
-"""Which modules a script needs, read from its text."""
+"""Which modules a script needs, read from its text, and how it names them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 MAX_MODULES = 100
+_PACKAGE = (b"__package__", b"__spec__")
+"""What a script that gives itself a package writes to."""
+_BEFORE = (
+    ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef,
+    ast.ClassDef,
+)  # fmt: skip
 
 
 def imported(sources: Mapping[str, bytes], script: str) -> tuple[str, ...]:
@@ -48,3 +54,28 @@ def _modules(source: bytes) -> Iterator[str]:
             yield from (alias.name for alias in each.names)
         elif isinstance(each, ast.ImportFrom) and each.module and not each.level:
             yield each.module
+
+
+def relative(source: bytes) -> tuple[int, str, str] | None:
+    """The first import of a script that is sure to fail, as the script is in no package: its line,
+    how it begins, and what to write instead. None: there is no such one, or what stands above it
+    may end the script, or start another.
+    """
+    if any(name in source for name in _PACKAGE):
+        return None
+    for each in ast.parse(source).body:
+        if isinstance(each, ast.ImportFrom) and each.level:
+            said = f"from {'.' * each.level}{each.module or ''} import …"
+            return each.lineno, said, _absolute(each)
+        is_text = isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+        if not is_text and not isinstance(each, _BEFORE):
+            return None
+    return None
+
+
+def _absolute(statement: ast.ImportFrom) -> str:
+    """The same of what lies beside the script."""
+    if statement.module is not None:
+        return f"from {statement.module} import …"
+    names = [name for name in statement.names if name.name != "*"]
+    return ast.unparse(ast.Import(names)) if names else "import …"

@@ -349,6 +349,18 @@ def test_a_script_that_is_no_python_is_refused_by_its_line(folder: Path) -> None
         archive.of_job(folder / "job.toml")
 
 
+def test_an_import_that_needs_a_package_is_refused_by_its_line(folder: Path) -> None:
+    (folder / "job.toml").write_text(JOB + "[train]\nsteps = 1\n")
+    (folder / "train.py").write_text('"""Trains."""\nimport os\n\nfrom . import model as m, data\n')
+    with pytest.raises(ConfigError) as raised:
+        archive.of_job(folder / "job.toml")
+    assert str(raised.value).endswith(
+        'train.py:4: job.entrypoint: "from . import …" fails in the script that is started, as it'
+        ' is in no package; write "import model as m, data", of what lies beside it'
+    )
+    assert archive.of_job(folder / "job.toml", ["job.python=/opt/python"])[1].files == 4
+
+
 def test_a_script_of_another_python_is_for_that_one_to_read(folder: Path) -> None:
     (folder / "job.toml").write_text(JOB + "[train]\nsteps = 1\n")
     (folder / "train.py").write_text("match the_next_syntax -> then\n")
