@@ -188,7 +188,9 @@ def export(
     places = [place_of(path, overwrite=overwrite) for path in files]
     # The model comes last: whoever waits for it finds everything.
     if optimizer:
-        _write(disk, places[1], source.optimizer, _optimizer_metadata(source), progress)
+        apart = places[0].parent != places[1].parent  # links may lead to other disks
+        metadata = _optimizer_metadata(source)
+        _write(disk, places[1], source.optimizer, metadata, progress, last=apart)
     _write(disk, places[0], source.model, FORMAT, progress)
     return Exported(tuple(files), len(source.model), source.model_bytes)
 
@@ -237,24 +239,26 @@ def _write_set(
     progress: Progress,
     disk: Disk,
 ) -> list[str]:
+    """The names of the files; they are durable once the folder above is synced."""
     parts = cut({name: tensor.size for name, tensor in source.model.items()}, limit)
     names = [f"model-{i:05d}-of-{len(parts):05d}.safetensors" for i in range(1, len(parts) + 1)]
     where: dict[str, str] = {}
     for file, part in zip(names, parts, strict=True):
         tensors = {name: source.model[name] for name in part}
-        _write(disk, folder / file, tensors, FORMAT, progress)
+        _write(disk, folder / file, tensors, FORMAT, progress, last=False)
         where |= dict.fromkeys(part, file)
     index = {
         "metadata": {"total_size": source.model_bytes},
         "weight_map": dict(sorted(where.items())),
     }
-    write_beside(disk, folder / INDEX_NAME, [json.dumps(index, indent=2).encode() + b"\n"])
+    text = json.dumps(index, indent=2).encode() + b"\n"
+    write_beside(disk, folder / INDEX_NAME, [text], last=False)
     names.append(INDEX_NAME)
     if optimizer:
         # Not "model*": mlx-lm takes every file of that name for parameters.
         names.append("optimizer.safetensors")
         metadata = _optimizer_metadata(source)
-        _write(disk, folder / names[-1], source.optimizer, metadata, progress)
+        _write(disk, folder / names[-1], source.optimizer, metadata, progress, last=False)
     return names
 
 
@@ -281,6 +285,8 @@ def _write(
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
     progress: Progress,
+    *,
+    last: bool = True,
 ) -> None:
     kinds = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
     head, text = header.encode(kinds, metadata)
@@ -292,7 +298,10 @@ def _write(
                 yield piece
                 progress(len(piece))
 
-    write_beside(disk, path, pieces(), check=lambda beside: _check(beside, path, kinds, metadata))
+    def check(beside: Path) -> None:
+        _check(beside, path, kinds, metadata)
+
+    write_beside(disk, path, pieces(), check=check, last=last)
 
 
 def _check(
