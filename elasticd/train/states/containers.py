@@ -6,7 +6,7 @@ that comes from elsewhere, may have other leaves than the one in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 
 from elasticd.errors import MismatchError
-from elasticd.train.states.trees import Slot
+from elasticd.train.states.trees import Slot, slots
 
 _SMALL_BYTES = 4096
 
@@ -126,25 +126,93 @@ def makes_leaves(optimizer: optim.Optimizer) -> bool:
     return any(not type(part).__module__.startswith("mlx.") for part in parts)
 
 
-def fit(tree: Any, places: Mapping[str, Slot], first: Iterable[str], saved: Iterable[str]) -> bool:
-    """Give ``tree``, whose leaves are ``places``, those leaves that a saved state has. Only leaves
-    that were not there at ``first`` come or go; whether that was enough."""
-    wanted, known = set(saved), set(first)
-    if known - wanted:
-        return False
-    missing = {path: _parent(tree, path) for path in wanted - places.keys()}
-    if any(slot is None for slot in missing.values()):
-        return False
-    for path in places.keys() - wanted:
-        del places[path].container[places[path].key]
-    for slot in missing.values():
-        assert slot is not None
-        slot.put(None)
-    return True
+class Shape:
+    """Which dicts, lists and tuples of an optimizer's state every process makes by itself: those
+    that lead to its parameters, and those that were there for one of them in the beginning. What is
+    in them are leaves of the state. Any other is one leaf with all that is in it, and so is a tuple
+    that was empty, as it can only be replaced."""
+
+    def __init__(self, optimizer: optim.Optimizer, parameters: Iterable[str]) -> None:
+        self._optimizer, self._parameters = optimizer, frozenset(parameters)
+        ends = {path[:end] for path in self._parameters for end, c in enumerate(path) if c == "."}
+        self._ways = self._parameters | ends | {""}
+        self._kinds: dict[tuple[bool, str], type] = {}
+        slots(optimizer.state, self._note)
+
+    def _note(self, path: str, value: Any) -> bool:
+        if value != ():
+            self._kinds.setdefault(self._place(path), type(value))
+        return True
+
+    def _opens(self, path: str, value: Any) -> bool:
+        return self._inner(path) in self._ways or self._kinds.get(self._place(path)) is type(value)
+
+    def of(self, path: str) -> str:
+        """The parameter that a place in the state belongs to; empty if to none."""
+        path = self._inner(path)
+        while path and path not in self._parameters:
+            path = path.rpartition(".")[0]
+        return path
+
+    def _place(self, path: str) -> tuple[bool, str]:
+        """Whether it belongs to a parameter, and where in what is kept of each."""
+        of = self.of(path)
+        return bool(of), self._inner(path).removeprefix(of)
+
+    def _inner(self, path: str) -> str:
+        """A path in the state of the one optimizer that it leads to; empty if to none."""
+        optimizer: Any = self._optimizer
+        while isinstance(optimizer, optim.MultiOptimizer):
+            number, _, path = path.partition(".")[2].partition(".")
+            if not path:
+                return ""
+            optimizer = optimizer.optimizers[int(number)]
+        return path
+
+    def leaves(self, tree: Any) -> dict[str, Slot]:
+        """The places of a state's leaves, by path."""
+        return slots(tree, self._opens)
+
+    def stays(self, path: str) -> bool:
+        """Whether a leaf of the beginning is one of all states: a list may become shorter."""
+        return self._kinds.get(self._place(path.rpartition(".")[0])) is not list
 
 
-def _parent(tree: Any, path: str) -> Slot | None:
-    """The place of a leaf that isn't there yet, in a dict that is."""
+def fit(
+    tree: Any, shape: Shape, first: Iterable[str], saved: Iterable[str]
+) -> dict[str, Slot] | None:
+    """Give ``tree`` those leaves that a saved state has, and return their places. Only those of
+    lists, and what was not there at ``first``, come or go; None, and nothing has changed, if that
+    isn't enough."""
+    wanted, places = set(saved), shape.leaves(tree)
+    if any(path not in wanted and shape.stays(path) for path in first):
+        return None
+    put_back = remember(tree)
+    # From the end on: those of a list move up.
+    for path in reversed([path for path in places if path not in wanted]):
+        drop(places[path])
+    for path in sorted(wanted - places.keys(), key=_in_order):
+        _add(tree, path)
+    places = shape.leaves(tree)
+    if places.keys() == wanted:
+        return places
+    put_back()
+    return None
+
+
+def _in_order(path: str) -> list[tuple[int, str]]:
+    """Numbers by their size, which is that of their digits before all else."""
+    return [(len(part), part) for part in path.split(".")]
+
+
+def drop(slot: Slot) -> None:
+    """Take a leaf away, unless it is one of a tuple's."""
+    if isinstance(slot.container, (dict, list)):
+        del slot.container[slot.key]
+
+
+def _add(tree: Any, path: str) -> None:
+    """Make the place of a leaf that isn't there yet, in a dict or at the end of a list."""
     *way, last = path.split(".")
     for part in way:
         if isinstance(tree, dict) and part in tree:
@@ -152,5 +220,8 @@ def _parent(tree: Any, path: str) -> Slot | None:
         elif isinstance(tree, (list, tuple)) and part.isdigit() and int(part) < len(tree):
             tree = tree[int(part)]
         else:
-            return None
-    return Slot(tree, last) if isinstance(tree, dict) and last not in tree else None
+            return
+    if isinstance(tree, dict):
+        tree.setdefault(last)
+    elif isinstance(tree, list) and last == str(len(tree)):
+        tree.append(None)

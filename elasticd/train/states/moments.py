@@ -9,8 +9,9 @@ from typing import Any
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten
 
+from elasticd.train.states.containers import Shape, drop
 from elasticd.train.states.summed import narrowed
-from elasticd.train.states.trees import arrays, slots
+from elasticd.train.states.trees import arrays
 
 
 class Moments:
@@ -21,7 +22,8 @@ class Moments:
         self._model = model
         trained: dict[str, Any] = self._model.trainable_parameters()
         optimizer.init(trained)
-        self._first_leaves = frozenset(slots(optimizer.state))
+        self.shape = Shape(optimizer, arrays(model.parameters()))
+        self._first_leaves = frozenset(self.shape.leaves(optimizer.state))
         self._first = frozenset(arrays(trained))
         self.begun = self._first
         """The parameters of which there is something."""
@@ -43,22 +45,12 @@ class Moments:
     def fit(self, saved: Iterable[str]) -> None:
         """Keep something of just those parameters of which a saved state, with these leaves, has
         something: what lacks is made, what is too much goes."""
-        known = frozenset(arrays(self._model.parameters()))
-        wanted = {parameter for path in saved if (parameter := self._of(path, known))}
+        wanted = {parameter for path in saved if (parameter := self.shape.of(path))}
         if wanted - self.begun:
             self._make(self.begun | wanted)
-        for path, slot in slots(self._optimizer.state).items():
-            of = self._of(path, known)
+        # From the end on: those of a list move up.
+        for path, slot in reversed(self.shape.leaves(self._optimizer.state).items()):
+            of = self.shape.of(path)
             if of and of not in wanted and path not in self._first_leaves:
-                del slot.container[slot.key]
+                drop(slot)
         self.begun = self._first | wanted
-
-    def _of(self, path: str, known: frozenset[str]) -> str:
-        """The parameter that a leaf of the optimizer's state belongs to; empty if to none."""
-        optimizer: Any = self._optimizer
-        while isinstance(optimizer, optim.MultiOptimizer):
-            _, number, path = path.split(".", 2)
-            optimizer = optimizer.optimizers[int(number)]
-        while path and path not in known:
-            path = path.rpartition(".")[0]
-        return path

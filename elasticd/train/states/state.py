@@ -30,6 +30,7 @@ from elasticd.train.states.structure import Structure
 from elasticd.train.states.summed import Summed
 from elasticd.train.states.tracked import Tracked
 from elasticd.train.states.trees import (
+    Slot,
     array_slots,
     arrays,
     changed,
@@ -37,7 +38,6 @@ from elasticd.train.states.trees import (
     named_in,
     put_together,
     share,
-    slots,
     take_apart,
 )
 from elasticd.types import Lineage, Point, Stamp
@@ -73,12 +73,12 @@ class Own:
             return None
         values, beside = kept
         before, after = self.plain or {}, now.plain or {}
+        if before.keys() != after.keys():
+            return None
         plain = {
             path: value
             for path, value in after.items()
-            if path not in before
-            or before[path] != value
-            or any(name in tensors for name in named_in(value))
+            if before[path] != value or any(name in tensors for name in named_in(value))
         }
         return Own(tensors | beside, plain, values)
 
@@ -432,30 +432,37 @@ class TrainingState:
         assert self._moments is not None
         of_plain = {name for value in plain.values() for name in named_in(value)}
         held = {name: saved.pop(name.removeprefix(OPTIMIZER)) for name in of_plain}
+        wanted = {*saved, *plain}
         places = self._optimizer_slots()
-        if places.keys() != {*saved, *plain}:
-            self._moments.fit({*saved, *plain})
+        if places.keys() != wanted:
+            self._moments.fit(wanted)
             places = self._optimizer_slots()
-        mine = {path: s.value for path, s in places.items() if isinstance(s.value, mx.array)}
-        if mine.keys() != saved.keys() and self._fits(places, {*saved, *plain}):
-            places = self._optimizer_slots()
-            new = {path: saved[path] for path in saved.keys() & places.keys() - mine.keys()}
-            mine = {path: array for path, array in mine.items() if path in places} | new
-        check_alike("optimizer:", mine, saved, kinds=False)
+        places = self._fitted(places, wanted)
+        if places.keys() != wanted:
+            mine = {path: s.value for path, s in places.items() if isinstance(s.value, mx.array)}
+            check_alike("optimizer:", mine, saved, kinds=False)
+            odd = min(places.keys() ^ wanted)
+            raise MismatchError(
+                f"optimizer: {odd!r} is {'absent here' if odd in wanted else 'here only'}"
+            )
         for path, array in saved.items():
             places[path].put(share(array))
         for path, value in plain.items():
-            if path in places:
-                places[path].put(put_together(value, held))
+            places[path].put(put_together(value, held))
 
-    def _fits(self, places: dict[str, Any], saved: set[str]) -> bool:
-        assert self.optimizer is not None and self._beginning is not None
-        if not containers.makes_leaves(self.optimizer):
-            return False
-        return containers.fit(self.optimizer.state, places, self._beginning.leaves, saved)
+    def _fitted(self, places: dict[str, Slot], saved: set[str]) -> dict[str, Slot]:
+        """The places of the optimizer's leaves, which are the ``saved`` ones if they can be."""
+        assert self.optimizer and self._moments and self._beginning
+        shape, others = self._moments.shape, places.keys() ^ saved
+        # What a body keeps beside that of the parameters may come too.
+        if not (containers.makes_leaves(self.optimizer) or not any(map(shape.of, others))):
+            return places
+        return containers.fit(self.optimizer.state, shape, self._beginning.leaves, saved) or places
 
-    def _optimizer_slots(self) -> dict[str, Any]:
-        return {} if self.optimizer is None else slots(self.optimizer.state)
+    def _optimizer_slots(self) -> dict[str, Slot]:
+        if self.optimizer is None or self._moments is None:
+            return {}
+        return self._moments.shape.leaves(self.optimizer.state)
 
     def update(self, gradients: Any) -> None:
         """Have the optimizer update the model, and evaluate what comes of it."""

@@ -10,7 +10,7 @@ import enum
 import math
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -74,24 +74,33 @@ def rebuilt(tree: Any, items: Iterable[Any]) -> Any:
     return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
 
 
-def slots(tree: Any) -> dict[str, Slot]:
-    """The places of a tree's leaves, by path (those of ``mlx.utils.tree_flatten``).
+def slots(tree: Any, opens: Callable[[str, Any], bool] | None = None) -> dict[str, Slot]:
+    """The places of a tree's leaves, by path (those of ``mlx.utils.tree_flatten``). A dict, list or
+    tuple that ``opens`` says no to, by path and value, is a leaf.
 
     Modules are dicts; their leaves whose names begin with an underscore are found too.
     """
     found: dict[str, Slot] = {}
-    _find(tree, tree, "", found, object)
+    _find(tree, tree, "", found, object, opens)
     return found
 
 
-def _find(tree: Any, container: Any, prefix: str, found: dict[str, Slot], kind: type) -> None:
+def _find(
+    tree: Any,
+    container: Any,
+    prefix: str,
+    found: dict[str, Slot],
+    kind: type,
+    opens: Callable[[str, Any], bool] | None = None,
+) -> None:
     """``container`` is what the leaves of ``tree`` are put into."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in items:
-        if isinstance(value, (dict, list, tuple)):
+        is_container = isinstance(value, (dict, list, tuple))
+        if is_container and (opens is None or opens(f"{prefix}{key}", value)):
             may_go = _may_go(value, tree, container)
             inner = _InPlace(Slot(container, key), value) if may_go else value
-            _find(value, inner, f"{prefix}{key}.", found, kind)
+            _find(value, inner, f"{prefix}{key}.", found, kind, opens)
         elif isinstance(value, kind):
             found[f"{prefix}{key}"] = Slot(container, key)
 
