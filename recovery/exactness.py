@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+OUTSIDE = "the script keeps state outside of run.state"
+FORGOTTEN = "the script's state outside of run.state is lost"
+"""Its members are alike still."""
 FAST = 'reduction = "fast" sums in an order that depends on the members'
 NO_REPEAT = (
     "one grain computed twice gave different bits: its samples or the loss draw from a generator "
@@ -25,6 +28,15 @@ def weightier(one: str, other: str) -> str:
     bits, since states may differ then though nobody computes wrongly; last that nobody knows why.
     """
     return max(one, other, key=lambda why: (bool(why), tells_of_bits(why), why != UNTOLD, why))
+
+
+def forgotten(node: str, step: int) -> str:
+    """Why it isn't exact from ``step`` on: nobody goes on there who had what the script keeps
+    outside of run.state, of which ``node`` has shown that there is some."""
+    return (
+        f"{FORGOTTEN}: what {node} computed when it joined shows that there is some, no checkpoint"
+        f" has it, and nobody who had it goes on from step {step}"
+    )
 
 
 def refusal(reason: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from elasticd.recovery.exactness import OUTSIDE
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import NodeId
 
@@ -41,12 +42,20 @@ class Unfit:
     """It joined, and computed something else than those that had stayed."""
     foreseen: bool = added(False)
     """A check of it failed before the job was known; that stays so."""
+    outside: bool = added(False)
+    """It was left out once since the script keeps state outside of run.state; that stays so."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
     @property
     def out(self) -> bool:
         return self.turn % 2 == 1
+
+    @property
+    def shows_outside(self) -> bool:
+        """Whether it has shown that the script keeps state outside of run.state, be it that an
+        older build has left it out for that."""
+        return self.outside or (self.unlike and self.reason.startswith(OUTSIDE))
 
     def again(self) -> Unfit:
         """It is tried again."""
@@ -107,6 +116,11 @@ def foreseen(entries: Entries, node: NodeId) -> bool:
     return any(entry.node == node and entry.foreseen for entry in entries)
 
 
+def showing_outside(entries: Iterable[Unfit]) -> NodeId | None:
+    """Who has shown that the script keeps state outside of run.state: the first by name."""
+    return next((entry.node for entry in entries if entry.shows_outside), None)
+
+
 def again(entries: Entries, nodes: Iterable[NodeId]) -> Entries:
     """With these tried again, of those that are left out."""
     chosen = set(nodes)
@@ -118,8 +132,14 @@ def merged(one: Iterable[Unfit], other: Iterable[Unfit]) -> Entries:
     newest: dict[NodeId, Unfit] = {}
     for entry in (*one, *other):
         known = newest.get(entry.node)
-        newest[entry.node] = entry if known is None else later(known, entry, _order)
+        newest[entry.node] = _joined(entry if known is None else known, entry)
     return tuple(newest[node] for node in sorted(newest))
+
+
+def _joined(one: Unfit, other: Unfit) -> Unfit:
+    """The later one, and what stays so."""
+    found = later(one, other, _order)
+    return replace(found, outside=one.shows_outside or other.shows_outside)
 
 
 def _order(entry: Unfit) -> tuple[int, int, bool, bool, bool, str]:

@@ -8,6 +8,7 @@ from itertools import count
 
 from elasticd.recovery.divergence import MODEL_PART, Unlike
 from elasticd.recovery.divergence import unlike as unlike_things
+from elasticd.recovery.exactness import OUTSIDE
 from elasticd.types import NodeId
 
 _COMPUTED = ("model/", "optimizer/", "which parameters")
@@ -25,7 +26,7 @@ def unlike(ours: Mapping[str, str], theirs: Mapping[str, str], keeper: str, step
     more = len(names) - _SHOWN
     shown = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return (
-        f"the script keeps state outside of run.state: in its first step, {step}, this node comes "
+        f"{OUTSIDE}: in its first step, {step}, this node comes "
         f"to something else than {keeper}, which has trained before: {shown}. What the body keeps "
         "from step to step belongs into the model, the optimizer, run.state or run.track, with "
         "per_rank=True if it is each rank's own; if it is there, the node computes wrongly"

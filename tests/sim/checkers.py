@@ -29,7 +29,7 @@ from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
 from .newcomers import Newcomers
 from .pace import FORMED, Pace
-from .proving import counts, unlike
+from .proving import counts, overlooks, unlike
 from .roles import misplaced, out_of_role
 from .states import loss_of
 from .taints import Taints
@@ -302,6 +302,12 @@ class Checkers:
         if problem := self.taints.trusted(driver, world.job, world.stamp):
             self.broken(f"{world.generation} starts from step {world.step}, which {problem}")
         sources = dict(zip(world.members, world.sources, strict=True))
+        kept = [
+            self._trainer_of(self.cluster.hosts[n], world.job)
+            for n in sources
+            if sources[n] == "keep"
+        ]
+        self._require(overlooks(node.records[world.job], world, kept))
         if (mine := node.members.by_job.get(world.job)) is not None:
             self.tellings.leads(host.name, world.job, mine.reports.told.states.told)
         self._require(self.tellings.formed(world, sources))

@@ -18,6 +18,7 @@ from elasticd.core.words.records import JobRecord, NodeRecord
 from elasticd.core.words.versions import OLDEST
 from elasticd.core.words.views import Carry
 from elasticd.errors import ProtocolError
+from elasticd.recovery.fitness import Unfit
 from elasticd.recovery.unknown import Unknown
 from elasticd.shell.network.hello import Hello, Identity, Refused
 from elasticd.types import NodeId
@@ -240,7 +241,7 @@ class Mixture:
         if not self.mixed or all(each == records[0] for each in records):
             return all(each == records[0] for each in records)
         seen = [BEFORE.cut(each) for each in records]
-        seen = [each and replace(each, unknown=Unknown.of(_marked(each))) for each in seen]
+        seen = [each and _without_aside(each) for each in seen]
         if len({each.relief_turn for each in records if isinstance(each, JobRecord)}) > 1:
             # That memory was given back is not known to builds which count no turns.
             seen = [each and replace(each, relief=0) for each in seen]
@@ -263,5 +264,14 @@ def _id(record: Kept) -> tuple[str, str]:
     return ("job", record.id) if isinstance(record, JobRecord) else ("node", record.node)
 
 
-def _marked(record: Kept) -> dict[str, Any]:
+def _without_aside(record: Any) -> Any:
+    """What it keeps aside is only what the version to come says; in its entries, too."""
+    unknown = Unknown.of(_marked(record))
+    if not isinstance(record, JobRecord):
+        return replace(record, unknown=unknown)
+    unfit = tuple(replace(each, unknown=Unknown.of(_marked(each))) for each in record.unfit)
+    return replace(record, unknown=unknown, unfit=unfit)
+
+
+def _marked(record: Kept | Unfit) -> dict[str, Any]:
     return {name: held for name, held in record.unknown.fields if name.startswith(MARK)}

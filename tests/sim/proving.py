@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elasticd.core.words.records import World
+from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.trainers import TrainerProves
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.newcomers import joins, shows
@@ -81,6 +81,18 @@ def too_few_alike(shape: JobShape, reason: str) -> bool:
     """Whether a job may fail for this reason: who joins computes otherwise, and it needs them."""
     keeps = bool(shape.outside) or shape.by_rank
     return keeps and shape.world_min > 1 and reason.startswith("the script keeps state outside")
+
+
+def overlooks(record: JobRecord, world: World, keeping: Iterable[Trainer | None]) -> str:
+    """What is wrong, or nothing, with a world that is called exact: its leader knows by the job's
+    record that the script keeps state outside of its run, and of those ``keeping`` what they hold
+    none has had it from the start."""
+    told = any("keeps state outside" in entry.reason for entry in record.unfit)
+    # Who has died since then may have had it.
+    stay = [t for t in keeping if t is None or not t.protocol.held.unproven]
+    if not told or not world.exact or not world.step or stay:
+        return ""
+    return f"{world.generation} is called exact, and nobody in it has what the script keeps outside"
 
 
 _SURE = 2

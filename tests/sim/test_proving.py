@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.recovery import fitness
+from elasticd.recovery.exactness import FORGOTTEN
 from elasticd.types import NodeId
 
 from .byrank import THING
@@ -99,26 +100,28 @@ def test_one_wrong_bit_ends_no_job_that_needs_all_its_nodes(whose: str) -> None:
     assert tried
 
 
+def kill_trainer(cluster: Cluster, name: str) -> None:
+    children = [*cluster.hosts[NodeId(name)].children.values()]
+    for each in (c for c in children if isinstance(c, Trainer) and c.point):
+        each.kill()
+
+
+def knows_it_is_out(cluster: Cluster, name: str) -> bool:
+    host = cluster.hosts[NodeId(name)]
+    record = host.node.records.get(JOB) if host.node is not None and host.done else None
+    return record is not None and name in fitness.left_out(record.unfit)
+
+
 @pytest.mark.parametrize("kind", ["grain", "body"])
 def test_who_is_left_out_goes_on_alone_where_all_others_are_lost(kind: str) -> None:
     """Nobody is there any more from whom it could differ: it begins at the newest checkpoint."""
 
     def script(cluster: Cluster, injector: Injector) -> None:
-        host = cluster.hosts[NodeId("n1")]
-
-        def strike() -> None:
-            (trainer,) = (c for c in host.children.values() if isinstance(c, Trainer) and c.point)
-            trainer.kill()
-
-        def left_out() -> bool:
-            record = host.node.records.get(JOB) if host.node is not None and host.done else None
-            return record is not None and "n1" in fitness.left_out(record.unfit)
-
         def lose() -> None:
             for name in ("n0", "n2"):
                 cluster.hosts[NodeId(name)].crash()
 
-        cluster.when(lambda: newest(cluster) >= 8, strike)
+        cluster.when(lambda: newest(cluster) >= 8, lambda: kill_trainer(cluster, "n1"))
 
         def is_over() -> bool:
             record = cluster.record_of(JOB)
@@ -128,7 +131,7 @@ def test_who_is_left_out_goes_on_alone_where_all_others_are_lost(kind: str) -> N
             for name in ("n0", "n2"):
                 cluster.hosts[NodeId(name)].start()
 
-        cluster.when(left_out, lose)
+        cluster.when(lambda: knows_it_is_out(cluster, "n1"), lose)
         cluster.when(is_over, bring_back)
 
     shape = JobShape(steps=60, outside=kind, replicas=3)
@@ -136,6 +139,26 @@ def test_who_is_left_out_goes_on_alone_where_all_others_are_lost(kind: str) -> N
     assert unfit(result) == ["n1"] and len(job_events(result, "node_tried_again")) == 1
     (*_, last) = job_events(result, "world_formed")
     assert last["members"] == ["n1"] and job_events(result, "job_finished")
+
+
+@pytest.mark.parametrize("kind", ["grain", "body"])
+def test_once_that_is_known_no_job_that_goes_back_is_called_exact(kind: str) -> None:
+    """What its script keeps outside of its run ends with the last process that has it."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        def lose() -> None:
+            for name in ("n0", "n2"):
+                kill_trainer(cluster, name)
+
+        cluster.when(lambda: newest(cluster) >= 8, lambda: kill_trainer(cluster, "n1"))
+        cluster.when(lambda: knows_it_is_out(cluster, "n1"), lose)
+
+    shape = JobShape(steps=60, outside=kind)
+    result = passes(simulate(Setup(seed=1, jobs=(shape,)), script=script))
+    assert unfit(result)[0] == "n1" and job_events(result, "job_finished")
+    events = result.cluster.checkers.events
+    (why,) = (emit.reason for _, _, emit in events if emit.kind == "exact_lost")
+    assert why.startswith(FORGOTTEN) and "n1" in why
 
 
 def test_what_a_script_keeps_by_rank_is_no_newcomers_fault() -> None:

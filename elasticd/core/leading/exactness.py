@@ -13,6 +13,7 @@ from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import MemberStatus, Sampled, Verdict
 from elasticd.recovery.exactness import (
     FAST,
+    FORGOTTEN,
     GRADIENTS_DIFFER,
     LAYOUTS_DIFFER,
     NO_REPEAT,
@@ -32,6 +33,7 @@ Between = tuple[tuple[NodeId, str], tuple[NodeId, str]]
 
 
 _BEGAN = "not all is as when the job began"
+_ALIKE = (_BEGAN, FORGOTTEN)
 """Of members that are all alike."""
 _POSITIONS = 16
 
@@ -76,7 +78,7 @@ class Exactness:
     def promised(self) -> bool:
         """Whether the job's bits do not depend on its members, so that who joins can be compared
         with who has stayed."""
-        alike = self.kept or (_BEGAN in self.lost and not self.apart)
+        alike = self.kept or (any(why in self.lost for why in _ALIKE) and not self.apart)
         return alike and not self.fast
 
     @property

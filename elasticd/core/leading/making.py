@@ -11,6 +11,8 @@ from elasticd.core.leading.council import Plan
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.stopping import asked_before, last_kept
 from elasticd.core.words.records import GOING_BACK, World, keeps_own
+from elasticd.recovery.exactness import forgotten
+from elasticd.recovery.fitness import showing_outside
 from elasticd.recovery.restore import Resume
 from elasticd.types import NO_SECRET, NodeId, Secret, Tag
 
@@ -143,10 +145,26 @@ def _unproven(office: Office, plan: Plan, resume: Resume) -> tuple[NodeId, ...]:
     before, or else the first who has lived through the last step."""
     pairs = zip(resume.members, resume.sources, strict=True)
     stay = [n for n, source in pairs if source == "keep"]
-    sure = {n for n in stay if not plan.holdings[n].unproven} or set(stay[:1])
+    sure = _sure(plan, resume) or set(stay[:1])
     if not sure or not office.exactness.promised:
         return ()
     return tuple(n for n in resume.members if n not in sure)
+
+
+def _sure(plan: Plan, resume: Resume) -> set[NodeId]:
+    """Who goes on with what it holds, and has shown before that it computes what the others do, or
+    has never had to."""
+    pairs = zip(resume.members, resume.sources, strict=True)
+    return {n for n, source in pairs if source == "keep" and not plan.holdings[n].unproven}
+
+
+def forgets(office: Office, plan: Plan, seating: Seating) -> str:
+    """Why the job's bits aren't what they would have been: it is known that the script keeps state
+    outside of its run, and nobody who had it goes on. Nothing else; at step 0 nobody has any."""
+    node = showing_outside(office.fitness.entries)
+    if node is None or plan.start.resume.point.step == 0 or _sure(plan, seating.resume):
+        return ""
+    return forgotten(node, plan.start.resume.point.step)
 
 
 def _writers(office: Office, members: tuple[NodeId, ...]) -> tuple[tuple[int, ...], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from elasticd.recovery.exactness import OUTSIDE
 from elasticd.recovery.fitness import (
     Unfit,
     again,
@@ -14,6 +15,7 @@ from elasticd.recovery.fitness import (
     left_out,
     merged,
     odd_ones,
+    showing_outside,
     turn_of,
 )
 from elasticd.types import NodeId
@@ -26,6 +28,23 @@ def test_the_later_turn_counts_whichever_side_merges() -> None:
     again, other = OUT.again(), Unfit(B, 3, "no data")
     assert again.turn == 2 and not again.out and again.again() == again
     assert merged([OUT], [again, other]) == merged([other, again], [OUT]) == (again, other)
+
+
+def test_that_the_script_keeps_state_outside_stays_known_whatever_its_node_fails_with_later() -> (
+    None
+):
+    """Be it that an earlier build has written the entry, or that two sides of a cut differ."""
+    shown = Unfit(A, 1, f"{OUTSIDE}: in its first step", unlike=True)
+    later, other = Unfit(A, 3, "KeyError", looping=True), Unfit(B, 1, "no disk")
+    assert showing_outside([other, shown]) == A and showing_outside([later, other]) is None
+    for one, two in (([shown], [later, other]), ([later, other], [shown])):
+        both = merged(one, two)
+        assert showing_outside(both) == A and left_out(both)[A] == "KeyError"
+        assert showing_outside(again(both, [A])) == A
+        assert merged(both, one) == both == merged(two, both)
+    assert merged([shown], ()) == merged([shown], [shown])
+    of_chips = Unfit(A, 1, "its chip (M3) computes other bits", unlike=True)
+    assert showing_outside([of_chips, Unfit(B, 1, f"KeyError: {OUTSIDE}")]) is None
 
 
 def test_each_time_it_is_tried_again_later() -> None:

@@ -253,6 +253,10 @@ class Freezing:
             )
             if office.exactness.forbids:
                 return Outcome("failed", office.exactness.forbids)
+        if why := making.forgets(office, plan, seating):
+            office.exactness.lose(why)
+            if office.exactness.forbids:
+                return Outcome("failed", office.exactness.forbids)
         if plan.goes_back and last is not None:
             office.trust.ladder.went_back()
             office.trust.distrust(last)

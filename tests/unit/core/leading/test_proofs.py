@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.leading.phases.unfit import leave_out
 from elasticd.core.leading.trust import without_unproven
 from elasticd.core.words.records import Proof, World
 from elasticd.core.words.worldlines import stayed
-from elasticd.core.words.worlds import Form, Freeze, Proven
+from elasticd.core.words.worlds import Form, Freeze, Holding, Proven
+from elasticd.recovery.exactness import FORGOTTEN
 from elasticd.recovery.likeness import unlike
 from elasticd.types import NodeId, Tag
 from tests.unit.core.leading.bench import (
@@ -22,6 +25,7 @@ from tests.unit.core.leading.bench import (
     C,
     fault,
     holds,
+    manifest_of,
     point_of,
     status_of,
     world_of,
@@ -101,6 +105,67 @@ def test_who_shows_something_else_is_left_out() -> None:
     (form, *_) = [message for _, message in bench.sent(Form)]
     assert form.world.members == (A, B) and form.world.unproven == ()
     assert bench.driver.summary()["exact"]
+
+
+def goes_on(bench: Bench, a: Holding, b: Holding) -> None:
+    """``c`` is left out of its world, and the others hold this; a checkpoint of step 5 is there."""
+    world, stored = grown(bench), (Stored(manifest_of(5, A, B, C), (0,)),)
+    for node in bench.members:
+        bench.driver.hear(node, replace(status_of("active", world), stored=stored))
+    differs(bench, world)
+    bench.answer(a=a, b=b, c=holds(None))
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_who_knows_that_state_is_kept_outside_promises_nothing_once_it_is_lost(
+    required: bool,
+) -> None:
+    bench = Bench()
+    bench.office.exactness.required = required
+    goes_on(bench, holds(None), holds(None))
+    (event,) = bench.told("exact_lost")
+    assert event.reason.startswith(FORGOTTEN)
+    assert "c computed" in event.reason and event.reason.endswith("from step 5")
+    if required:
+        end = bench.driver.end
+        assert isinstance(end, Outcome) and event.reason in end.reason
+        assert bench.sent(Form) == []
+        return
+    (form, *_) = [message for _, message in bench.sent(Form)]
+    assert (form.world.step, form.world.rung, form.world.exact) == (5, "restore", False)
+    assert bench.driver.historied(bench.record).inexact == event.reason
+    assert bench.office.exactness.promised, "members are alike, so who joins is compared with them"
+
+
+def test_it_is_not_lost_while_one_goes_on_who_has_stayed() -> None:
+    bench = Bench()
+    goes_on(bench, holds(None), holds(point_of(10), GENERATION))
+    (form, *_) = [message for _, message in bench.sent(Form)]
+    assert (form.world.step, form.world.exact) == (10, True)
+    assert bench.told("exact_lost") == []
+
+
+def test_it_is_lost_where_only_those_go_on_who_have_not_shown_that_they_have_it() -> None:
+    bench = Bench()
+    goes_on(bench, holds(None), holds(point_of(10), GENERATION, unproven=True, given=True))
+    (form, *_) = [message for _, message in bench.sent(Form)]
+    assert (form.world.step, form.world.exact) == (10, False)
+
+
+def test_nothing_is_lost_at_the_start_nor_where_nobody_knows_of_any() -> None:
+    bench = Bench()
+    differs(bench, grown(bench))
+    bench.answer(**{node: holds(None) for node in bench.members})
+    (form, *_) = [message for _, message in bench.sent(Form)]
+    assert (form.world.rung, form.world.step, form.world.exact) == ("start", 0, True)
+    unaware = Bench()
+    world, stored = grown(unaware), (Stored(manifest_of(5, A, B, C), (0,)),)
+    for node in unaware.members:
+        unaware.driver.hear(node, replace(status_of("active", world), stored=stored))
+    unaware.driver.hear(A, fault(world, A))
+    unaware.answer(**{node: holds(None) for node in unaware.members})
+    (form, *_) = [message for _, message in unaware.sent(Form)]
+    assert (form.world.step, form.world.exact) == (5, True)
 
 
 def test_the_node_stays_out() -> None:
