@@ -41,6 +41,10 @@ def test_what_is_large_is_mapped_by_itself_whatever_was_freed(how: str, mapped: 
 def test_a_c_library_without_that_setting_is_left_alone() -> None:
     assert not give_back_large_blocks(SimpleNamespace(free=None))
     asked = list[tuple[int, int]]()
-    libc = SimpleNamespace(mallopt=lambda *given: asked.append(given) or 0)
-    assert not give_back_large_blocks(libc), "it was refused"
+
+    def refuses(*given: int) -> int:
+        asked.append((given[0], given[1]))
+        return 0
+
+    assert not give_back_large_blocks(SimpleNamespace(mallopt=refuses))
     assert asked == [(-3, LARGE_BYTES)]
