@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from elasticd import imports
 from elasticd.disknames import DiskNames
 from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
-from elasticd.preflight import imports
 from elasticd.settings import job
 from elasticd.settings.job import JobSpec
 from elasticd.settings.places import HOME_MARKS

@@ -9,7 +9,7 @@ from elasticd import archive
 from elasticd.archive import Archive
 from elasticd.client.client import Client
 from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
-from elasticd.preflight.imports import imported
+from elasticd.imports import imported
 from elasticd.preflight.needs import JobNeeds, NamedPath
 from elasticd.settings.job import JobSpec
 from elasticd.settings.recipe import HUB, RecipeSettings

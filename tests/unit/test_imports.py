@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.preflight.imports import imported, relative
+from elasticd.imports import imported, relative
 
 SCRIPT = b"""
 import os, numpy.linalg as la
