@@ -90,10 +90,9 @@ class Stage:
         return self.sides.partition("|")[2]
 
     @property
-    def ringless(self) -> str:
-        """Two nodes between which no ring runs: only Linux could close its connections."""
-        busy, _, idle = self.sides.partition("|")
-        return f"{busy.partition(',')[0]} {idle}"
+    def busy(self) -> str:
+        """A node that has one."""
+        return self.sides.partition(",")[0]
 
     @property
     def sides(self) -> str:
