@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, Union, cast
 
@@ -167,17 +167,35 @@ class Words(Wording[W]):
             raise ProtocolError(f"{UNKNOWN} {str(kind)[:80]!r}")
         if len(found) == 1:
             return cast(W, from_plain(found[0], plain, self._rows))
-        errors = []
+        errors = {}
         for each in found:
             try:
                 return cast(W, from_plain(each, plain, self._rows))
             except ProtocolError as error:
-                errors.append(str(error))
-        raise ProtocolError("; ".join(errors))
+                errors[each] = error
+        meant = [error for each, error in errors.items() if _may_be(each, found, plain)]
+        if len(meant) == 1:
+            raise meant[0]
+        raise ProtocolError("; ".join(map(str, errors.values())))
 
 
 def _kind(word: type[Any]) -> str:
     return str(getattr(word, "kind", word.__name__))
+
+
+def _may_be(word: type, among: Sequence[type], plain: dict[str, Plain]) -> bool:
+    """Whether ``plain`` may be meant for ``word``, by what all words of that name have: a text of a
+    closed set."""
+    common = set[str].intersection(*({*_closed(each)} for each in among))
+    return bool(common) and all(plain.get(name) in _closed(word)[name] for name in common)
+
+
+@cache
+def _closed(word: type) -> dict[str, tuple[Any, ...]]:
+    """The fields that hold one of a closed set, and that set."""
+    hints = typing.get_type_hints(word, include_extras=True)
+    literal = (name for name in _names(word) if typing.get_origin(hints[name]) is typing.Literal)
+    return {name: typing.get_args(hints[name]) for name in literal}
 
 
 @cache

@@ -9,9 +9,9 @@ from typing import Any
 
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.nodes import PutOutNode
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, UsageError
 from elasticd.shell.control.server import Handler, Handlers, Said, Stream
-from elasticd.types import JobId
+from elasticd.types import OF_NODE_ID, JobId
 
 _SHOWN = 5
 
@@ -45,6 +45,12 @@ def _cuts_number(given: str, what: str, name: str) -> bool:
     return given[-1].isdigit() and name[len(given) :][:1].isdigit() and not in_nonce
 
 
+def _refuse_nameless(node: str) -> None:
+    """A word may name no node; who asks for something names one."""
+    if not node:
+        raise UsageError(f"{node!r} is no node's id: {OF_NODE_ID}")
+
+
 async def _at_once(job: JobId) -> None:
     pass
 
@@ -69,9 +75,11 @@ class Names:
 
         Raises:
             OperationError: several ids begin so.
+            UsageError: a node's is empty.
         """
         changed: dict[str, Any] = {}
         if isinstance(request, PutOutNode):
+            _refuse_nameless(request.node)
             return request
         for field in dataclasses.fields(request):
             value = getattr(request, field.name)
@@ -87,6 +95,7 @@ class Names:
         return dataclasses.replace(request, **changed) if changed else request
 
     def _node(self, given: str) -> str:
+        _refuse_nameless(given)
         return in_full(given, "node", self.nodes(), self.gone())
 
     def completing(self, handlers: Handlers) -> Handlers:

@@ -16,7 +16,7 @@ from elasticd.core.words.requests.jobs import ArchivePart, SubmitJob
 from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.wire import ASKED
-from elasticd.errors import ProtocolError
+from elasticd.errors import IdError, ProtocolError
 from elasticd.types import JobId, NodeId
 from tests.unit.core.words.drawn import values
 
@@ -54,6 +54,27 @@ A, B = NodeId("a"), NodeId("b")
 def test_the_wire_is_as_it_was(request_: Request, frame: dict[str, Any]) -> None:
     assert REQUESTS.encode(request_) == ASKED.encode(request_) == frame
     assert REQUESTS.decode({**frame, "said by": "a later version"}) == request_
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (StrikeRank("kill", JobId(""), 0), "'' is no job's id: 1 to 63 letters"),
+        (CutLinks("link", ((A,), (NodeId("/"),)), 1.0), "'/' is no node's id: 1 to 63 letters"),
+    ],
+)
+def test_of_words_of_one_name_that_tells_what_is_wrong_which_is_meant(
+    asked: Request, said: str
+) -> None:
+    with pytest.raises(IdError) as refused:
+        REQUESTS.decode(ASKED.encode(asked))
+    assert refused.value.said.startswith(said)
+
+
+def test_where_no_word_is_meant_all_tell_what_is_wrong() -> None:
+    with pytest.raises(ProtocolError, match=r"StrikeRank\.what.*; CutLinks\.what") as refused:
+        REQUESTS.decode({**ASKED.encode(StrikeRank("kill", JOB, 0)), "what": "smash"})
+    assert not isinstance(refused.value, IdError)
 
 
 def test_what_is_not_said_is_none() -> None:

@@ -11,9 +11,15 @@ from elasticd.core.words.requests.chaos import CutLinks
 from elasticd.core.words.requests.jobs import CancelJob, ForgetJob
 from elasticd.core.words.requests.logs import ReadLogs
 from elasticd.core.words.requests.looking import ReadEvents, ShowStatus
-from elasticd.core.words.requests.nodes import DrainNode, PutOutNode, ShutDown
+from elasticd.core.words.requests.nodes import (
+    DrainNode,
+    ForgetNode,
+    PutOutNode,
+    ShutDown,
+    UndrainNode,
+)
 from elasticd.core.words.requests.preflight import RunPreflight
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, UsageError
 from elasticd.preflight.needs import JobNeeds
 from elasticd.shell.control.names import Names, in_full
 from elasticd.shell.control.server import Stream
@@ -63,6 +69,19 @@ def test_nodes_and_groups_of_nodes() -> None:
 @pytest.mark.parametrize(("given", "full"), [("mini-9", "mini-9"), ("mini1", "mini1")])
 def test_no_other_node_is_taken_for_one_that_is_gone(given: str, full: str) -> None:
     assert NAMES.complete(DrainNode(NodeId(given))).node == full
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        DrainNode(NodeId("")), UndrainNode(NodeId("")), ForgetNode(NodeId("")),
+        PutOutNode(NodeId("")), CutLinks("link", ((NodeId("mac"),), (NodeId(""),)), 1.0),
+        ReadLogs(JobId("lm-1"), node=NodeId("")),
+    ],
+)  # fmt: skip
+def test_no_request_names_a_node_by_nothing(request_: Any) -> None:
+    with pytest.raises(UsageError, match=r"'' is no node's id: 1 to 63 letters"):
+        NAMES.complete(request_)
 
 
 def test_who_is_put_out_is_named_in_full() -> None:
