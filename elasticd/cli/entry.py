@@ -28,6 +28,23 @@ _CommandLineError = typer.BadParameter.__mro__[2]
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; nothing is raised."""
+    with _closed_lead_nowhere():
+        return _run(arguments)
+
+
+@contextlib.contextmanager
+def _closed_lead_nowhere() -> Iterator[None]:
+    """There are all standard streams, also those that the caller has closed (``>&-``)."""
+    with contextlib.ExitStack() as opened:
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                stream = opened.enter_context(open(os.devnull, mode, encoding="utf-8"))
+                setattr(sys, name, stream)
+                opened.callback(setattr, sys, name, None)
+        yield
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A name in a job's output must not end the program on a terminal that can't show it.
         reconfigure = getattr(stream, "reconfigure", None)
@@ -36,9 +53,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         with _naming_output():
             code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
-            flush = getattr(sys.stdout, "flush", None)  # the caller may have closed it
-            if flush is not None:
-                flush()
+            sys.stdout.flush()
         if code == INTERRUPTED:  # what some versions of typer make of a KeyboardInterrupt
             return interrupted(arguments)
         return code if isinstance(code, int) else 0
@@ -100,8 +115,7 @@ def _naming_output() -> Iterator[None]:
     """Have an error of standard output say of what it is, which that doesn't, whoever writes."""
     out, names = sys.stdout, ("write", "flush")
     for name in names:
-        if (method := getattr(out, name, None)) is not None:  # the caller may have closed it
-            setattr(out, name, naming("standard output")(method))
+        setattr(out, name, naming("standard output")(getattr(out, name)))
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import subprocess
@@ -194,6 +195,26 @@ def test_raw_logs_are_the_bytes(
     assert run(["logs", "j", "--raw", "--rank", "0", "--home", os.fspath(home)]) == 0
     assert capfdbinary.readouterr().out == b"\x1b[31m\xff\r\n"
     assert fake.requests[0] == {"do": "logs", "job": "j", "rank": 0, "follow": False, "raw": True}
+
+
+@pytest.mark.parametrize(
+    "command", ["logs j", "logs j --raw --rank 0", "logs j --json", "jobs", "reset"]
+)
+def test_closed_streams_end_no_command(
+    home: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """As in ``elasticctl logs j >&- <&-``."""
+    from elasticd.cli.entry import run
+
+    piece = {"rank": 0, "node": "n", "text": "x", "data": b"x"}
+    daemon(home, {"logs": [piece, {"end": True}], "status": {"jobs": []}})
+    said = io.StringIO()
+    for name, stream in (("stdin", None), ("stdout", None), ("stderr", said)):
+        monkeypatch.setattr(sys, name, stream)
+    code = run([*command.split(), "--home", os.fspath(home)])
+    assert (code, "--yes" in said.getvalue()) == ((2, True) if command == "reset" else (0, False))
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run(["no-such-command"]) == 2
 
 
 def test_json_is_printable_and_means_the_same(ctl: Ctl, home: Path, daemon: Daemon) -> None:
