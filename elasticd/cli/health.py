@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from json import loads as json_of
 from pathlib import Path
@@ -36,6 +37,9 @@ from elasticd.settings.localhomes import begun_anew, cluster_of, homes_at, is_lo
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.storage import diskend
 from elasticd.shell.storage.health import HomeFinding, examine
+
+_AT_ONCE = 64
+"""So many daemons are asked at a time: as many as a local cluster may have."""
 
 OnMac = Annotated[
     bool, typer.Option("--mac", help="Try out, too, what only this machine can prove; minutes.")
@@ -97,7 +101,7 @@ def doctor(
     if bundle is not None:
         refuse_taken(bundle)
     homes = [] if mac and not options.home.is_dir() else homes_at(options.home)
-    found = [(folder, _looked_at(folder)) for folder in homes]
+    found = _looked_at(homes)
     if not options.json:
         _say_findings(found)
     machine = _machine(options.home, homes, [each.name for each in probes])
@@ -182,15 +186,24 @@ def _say_one(where: str, cause: str, cure: str, *, wrong: bool) -> None:
     say(f"       {cure}.")
 
 
-def _looked_at(home: Path) -> list[HomeFinding]:
+def _looked_at(homes: Sequence[Path]) -> list[tuple[Path, list[HomeFinding]]]:
+    """Daemons are asked side by side: one that hangs is waited for as long as they all are."""
+    found = [_of_disk(home) for home in homes]
+    with ThreadPoolExecutor(_AT_ONCE) as asked:
+        ill = [any(each.wrong for each in own) for own in found]
+        told = list(asked.map(_of_daemon, homes, ill))
+    return [(home, [*own, *more]) for home, own, more in zip(homes, found, told, strict=True)]
+
+
+def _of_disk(home: Path) -> list[HomeFinding]:
     running, start = _runs(home), _start(home)
     found = examine(home, running=running, start=start)
     with contextlib.suppress(OSError):  # of another account's that is said already
         found += Machine().of_home(home, start, running=running)
-    return [*found, *_of_daemon(home, ill=any(each.wrong for each in found))]
+    return found
 
 
-def _of_daemon(home: Path, *, ill: bool) -> list[HomeFinding]:
+def _of_daemon(home: Path, ill: bool) -> list[HomeFinding]:
     """What only the daemon of that home sees, or why none is there that could be asked. ``ill``:
     something of the home is wrong."""
     if (process := find_daemon(home)) is None:

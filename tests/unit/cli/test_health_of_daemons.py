@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.daemons import name as name_process
 from elasticd.cli.health import _start
+from elasticd.client.connection import ANSWER_SECONDS
 from elasticd.client.restarting import await_status
 from elasticd.errors import DiskError
 from elasticd.settings.places import DAEMON_FILE, LOCAL_LOCK_NAME
@@ -41,6 +46,27 @@ def test_the_doctor_says_that_a_daemon_hangs(ctl: Ctl, home: Path, fake_program:
     assert f"'kill -CONT {process.pid}'" in found["cure"] and str(node / LOG_FILE) in found["cure"]
     again = f"'kill -9 {process.pid}', then 'elasticctl local up --home {home}'"
     assert found["cure"].endswith(again) and "service" not in found["cure"]
+
+
+def test_daemons_are_asked_side_by_side(
+    ctl: Ctl, home: Path, daemon: Callable[..., Any], status: dict[str, Any]
+) -> None:
+    """Each answers once all are asked."""
+    all_asked = threading.Barrier(3)
+
+    def answer(_: dict[str, Any]) -> list[dict[str, Any]]:
+        all_asked.wait(ANSWER_SECONDS / 2)
+        return [{**status, "loop": {"failures": 1, "last_failure": "x"}}]
+
+    for number in range(3):
+        node = home / f"node-{number}"
+        lived(node)
+        daemon(node, {"status": answer})
+        name_process(node / DAEMON_FILE, psutil.Process())
+    _, out, _ = ctl("doctor", "--json", "--home", home)
+    found = {Path(each["home"]).name: each["findings"] for each in json.loads(out)["homes"]}
+    assert list(found) == ["node-0", "node-1", "node-2"]
+    assert all("failed inside once" in each[0]["cause"] for each in found.values())
 
 
 def test_the_doctor_says_that_nobody_listens_any_more(ctl: Ctl, home: Path) -> None:

@@ -93,7 +93,7 @@ def of_home(home: Path, machine: Machine, *, running: bool = False) -> list[Told
 
 
 def of_doctor(home: Path) -> list[Told]:
-    return [Told(each.cause, each.cure, each.wrong) for each in _looked_at(home)]
+    return [Told(each.cause, each.cure, each.wrong) for each in _looked_at([home])[0][1]]
 
 
 def damaged(home: Path) -> list[Told]:
