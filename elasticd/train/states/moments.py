@@ -10,7 +10,7 @@ import mlx.optimizers as optim
 from mlx.utils import tree_flatten
 
 from elasticd.train.states.containers import Shape, drop
-from elasticd.train.states.summed import narrowed
+from elasticd.train.states.summed import narrowed, pruned
 from elasticd.train.states.trees import arrays
 
 
@@ -32,11 +32,13 @@ class Moments:
         """The optimizer's state is that of the beginning."""
         self.begun = self._first
 
-    def begin(self, gradients: Any) -> None:
-        """Make what an update with ``gradients`` needs and isn't there yet."""
+    def begin(self, gradients: Any) -> Any:
+        """Make what an update with ``gradients`` needs and isn't there yet, and return those that
+        the optimizer can take."""
         flat: list[tuple[str, Any]] = list(tree_flatten(gradients))  # type: ignore[arg-type]
         if new := {path for path, _ in flat} - self.begun:
             self._make(self.begun | new)
+        return pruned(gradients, self._optimizer.state)
 
     def _make(self, paths: frozenset[str]) -> None:
         self._optimizer.init(narrowed(self._model.parameters(), paths.__contains__))

@@ -467,8 +467,7 @@ class TrainingState:
     def update(self, gradients: Any) -> None:
         """Have the optimizer update the model, and evaluate what comes of it."""
         assert self.optimizer is not None and self._moments is not None
-        self._moments.begin(gradients)
-        self.optimizer.update(self.model, gradients)
+        self.optimizer.update(self.model, self._moments.begin(gradients))
         self.evaluate()
 
     def copy(self) -> Callable[[], None]:

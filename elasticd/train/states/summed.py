@@ -82,16 +82,22 @@ class Summed:
         return joined(tree, tree_unflatten(strange)) if strange else tree
 
 
-def pruned(tree: Any) -> Any:
-    """A tree without its lists that have no leaf. A module's list of numbers is such a one among
-    the gradients; it may grow, while an optimizer keeps the length with which it began."""
+def pruned(tree: Any, kept: Any) -> Any:
+    """Gradients without what has no leaf and isn't in ``kept``, an optimizer's state. A module's
+    dict or list of numbers is such a one; it may grow, while an optimizer keeps the keys and the
+    length with which it began."""
     if isinstance(tree, dict):
-        return {key: pruned(item) for key, item in tree.items()}
+        there = kept if isinstance(kept, dict) else {}
+        return {
+            key: pruned(item, there.get(key))
+            for key, item in tree.items()
+            if key in there or tree_flatten(item)
+        }
     if not _is_container(tree):
         return tree
-    if not tree_flatten(tree):
-        return {}
-    return rebuilt(tree, map(pruned, tree))
+    first = kept if isinstance(kept, (list, tuple)) else ()
+    size = max([len(first), *(n for n, item in enumerate(tree, 1) if tree_flatten(item))])
+    return rebuilt(tree, map(pruned, tree[:size], [*first, *[None] * size]))
 
 
 def narrowed(tree: Any, keep: Callable[[str], bool], prefix: str = "") -> Any:

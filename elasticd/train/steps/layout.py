@@ -29,7 +29,7 @@ from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
-from elasticd.train.states.summed import is_statistic, narrowed, pruned
+from elasticd.train.states.summed import is_statistic, narrowed
 from elasticd.train.states.trees import describe
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.weighted import GrainLoss, check_total
@@ -99,7 +99,7 @@ class Layout:
             integer = not mx.issubdtype(array.dtype, mx.floating)
             kinds[integer].append(Leaf(path, tuple(array.shape), array.dtype))
         floats, integers = map(tuple, kinds)
-        template = pruned(tree_map_with_path(lambda path, _: path, gradients))
+        template = tree_map_with_path(lambda path, _: path, gradients)
         return cls(floats, integers, tuple(leaves), tuple(sorted(metrics)), template)
 
     @cached_property

@@ -311,6 +311,26 @@ class Measures(Script):
         return elasticd.Weighted(found, batch["y"].sum() + 1, {"shown": found * 2})
 
 
+class Notes(Thaws):
+    """Its model has dicts and lists without arrays, which grow, and another one later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model.seen, self.model.marks, self.model.past = {}, {}, [[]]
+
+    def bottom(self, step: elasticd.Step) -> None:
+        self.thaw(step)
+        self.model.seen[f"step {step.number}"] = {"loss": step.loss}
+        self.model.marks[step.number] = "seen"
+        self.model.past.append([step.number])
+        if step.number == 3:
+            self.model.late = {"since": step.number}
+
+    def ends(self) -> str:
+        model = self.model
+        return f"{super().ends()} {model.seen} {model.marks} {model.past} {model.late}"
+
+
 KINDS: list[type[Script]] = [
     *map(drawn, range(4)),
     Thaws,
@@ -327,6 +347,7 @@ KINDS: list[type[Script]] = [
     ModesLate,
     ThawsStatistics,
     Replaces,
+    Notes,
     Measures,
 ]
 SEEDS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 10))]
