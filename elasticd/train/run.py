@@ -314,7 +314,8 @@ class Run:
         self._seat.phase("evaluate")
         self._model.eval()
         try:
-            return fn(self._model) if _takes_argument(fn) else fn()
+            with self._runner.undisturbed_values():
+                return fn(self._model) if _takes_argument(fn) else fn()
         finally:
             for module, training in modes:
                 module._set_training_mode(training)

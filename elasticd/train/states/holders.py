@@ -25,6 +25,8 @@ _DEEPEST = 4
 _CHANGE_IN_PLACE = (dict, list, tuple, np.ndarray)
 FROZEN = "_no_grad"
 """Where a module has the names of those of its parameters that are not trained: a set."""
+TRAINING = "_training"
+"""Where it has whether it is in training mode."""
 _OF_OPTIMIZERS = frozenset(("_initialized", "_state", "_schedulers", "filters"))
 
 
@@ -88,7 +90,7 @@ class _OfObject:
         return name in vars(self._thing)
 
 
-class _OfModule:
+class OfModule:
     """What a module holds besides arrays and modules: which of its parameters are frozen, too, and
     whether it is in training mode."""
 
@@ -124,6 +126,10 @@ class _OfModule:
 
     def has(self, name: str) -> bool:
         return name in vars(self._module) or name in self._module
+
+    def names(self) -> set[str]:
+        """All that are there, even if they can't be stored."""
+        return {*vars(self._module), *self._module}
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -202,7 +208,7 @@ def holders_of(name: str, thing: Any) -> dict[str, Holder]:
     if isinstance(thing, Module):
         modules: list[tuple[str, Module]] = thing.named_modules()  # type: ignore[no-untyped-call]
         for path, module in modules:
-            found[f"{name}.{path}" if path else name] = _OfModule(module)
+            found[f"{name}.{path}" if path else name] = OfModule(module)
     elif isinstance(thing, optim.Optimizer):
         _of_optimizer(name, thing, found)
     return found

@@ -15,6 +15,8 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
+from elasticd.train.states.attributes import Attributes
+from elasticd.train.states.passing import PassValues
 from elasticd.train.states.picture import Picture
 from elasticd.train.steps.passcaches import KnownEntries, PassCaches, arrays_of, nearly_same
 
@@ -34,10 +36,13 @@ class CompiledLoss:
         self._in_a_row = 0
         self._told = False
         self._known = KnownEntries(nearly_same)
+        self._attributes = Attributes()
+        self._attributes.watch("model", model)
+        self._values = PassValues(self._attributes)
 
     def renew(self) -> None:
         """Before the grains of a step: trace anew if the model's modules are no longer as they
-        were. What the trace itself has counted there is no change. If something can't be compared
+        were. What the trace itself has counted there is undone. If something can't be compared
         every step is traced anew."""
         if self._traced_with is None:
             return
@@ -53,12 +58,15 @@ class CompiledLoss:
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
             self._compiled = _compiled(self._model, self._eager, self._traces)
+        self._attributes.renew()
+        self._values.step_begins()
         result: tuple[Any, Any]
         result, entries = self._compiled(args, named)
         self._known.check(entries)
         self._known.add(entries)
         if self._traces:
             self._traces.clear()
+            self._values.restore()
             self._traced_with = Picture(self._model)
         return result
 

@@ -15,6 +15,7 @@ import mlx.optimizers as optim
 from elasticd.checkpoints.codec import read_tensors
 from elasticd.errors import GenerationLost, MismatchError, RotError, SpentError, StateError
 from elasticd.train.states.imports import read_parameters
+from elasticd.train.states.passing import is_value, read
 from elasticd.train.states.state import Loaded
 from elasticd.train.states.updates import Update, check_follow, unpacked
 from elasticd.train.steps import randomness, streams
@@ -252,6 +253,9 @@ class Entrance:
         if changed:  # of most models nothing: looking for the places takes a while
             places = self._state.model_slots()
             for path, array in changed.items():
-                places[path].put(array)
+                if is_value(path):
+                    self._state.attributes.set_value(path, read(array))
+                else:
+                    places[path].put(array)
             del places
         self._state.update(gradients)

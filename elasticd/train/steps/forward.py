@@ -18,6 +18,7 @@ import mlx.core as mx
 
 from elasticd.errors import UsageError
 from elasticd.train.states.lazy import is_private
+from elasticd.train.states.passing import PassValues
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import Slot, describe, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
@@ -57,6 +58,7 @@ class Forward:
         """Of private dicts, what was tried."""
         self._dicts = PassCaches(state.model)
         self._trial: _Trial | None = None
+        self.values = PassValues(state.attributes)
 
     def begin(self, grain: int | None) -> None:
         """Put the committed state in place, before a pass of ``grain``; None: of one that is only
@@ -70,8 +72,7 @@ class Forward:
             self._dicts.step_begins()
             if self._delicate is None or self._delicate:
                 self._keep_apart()
-            if self._delicate is None:
-                self._state.attributes.begin_pass()
+            self.values.step_begins()
         self.restore()
         if self._trial is not None:
             for path, array in self._trial.regrown.items():
@@ -88,6 +89,7 @@ class Forward:
     def restore(self) -> None:
         """Put the committed state in place."""
         self._dicts.clear()
+        self.values.restore()
         delicate = self._delicate
         for path, array in self.base.items():
             if delicate is None or path in delicate:
@@ -107,14 +109,18 @@ class Forward:
     def forget(self) -> None:
         """The step is reduced: what comes next is another state."""
         self._slots, self.base, self._trial = {}, {}, None
+        self.values.forget()
 
     @property
     def is_first(self) -> bool:
         """Whether this process has made no pass before."""
         return self._delicate is None
 
-    def find_assigned(self, given: Container[str], *outputs: Any) -> dict[str, mx.array]:
-        """After this process's first pass: the arrays that it assigned, by path. Not by their bits:
+    def find_assigned(
+        self, given: Container[str], *outputs: Any
+    ) -> tuple[dict[str, mx.array], list[str]]:
+        """After this process's first pass: the arrays that it assigned, by path, and the names of
+        modules' values that it changed. Not by their bits:
         a buffer that has converged is assigned all the same. But of what is ``given`` a gradient
         only those whose bits are others. Private arrays that it made for later passes, or in
         another shape, are no part of that: the former are committed at once, as this pass, which
@@ -123,7 +129,6 @@ class Forward:
         Raises:
             UsageError: the pass made other arrays come, or any go.
         """
-        self._state.attributes.end_pass()
         entries = arrays_of(self._dicts.made())
         slots = self._state.model_slots()
         after = {path: slot.value for path, slot in slots.items() if path not in entries}
@@ -134,13 +139,15 @@ class Forward:
         mx.eval(outputs, after)
         self._slots |= {path: slots[path] for path in come}
         self.base |= {path: after[path] for path in come}
+        regrown = {path for path, array in after.items() if self._is_regrown(path, array)}
+        values = self.values.first_ends(come, regrown | entries.keys())
         return {
             path: array
             for path, array in after.items()
             if path not in come
-            and not self._is_regrown(path, array)
+            and path not in regrown
             and not (same_bits if path in given else same_place)(self.base[path], array)
-        }
+        }, values
 
     def accept(self, layout: Layout) -> None:
         """``layout`` says what a pass may change."""
@@ -152,7 +159,12 @@ class Forward:
         Raises:
             UsageError: it took some away.
         """
-        return {leaf.path: self._left(leaf.path) for leaf in layout.state}
+        arrays = {leaf.path: self._left(leaf.path) for leaf in layout.floats + layout.integers}
+        return arrays | self.values.after(layout.value_paths)
+
+    def before(self, layout: Layout) -> dict[str, mx.array]:
+        """The committed state, by path, with the values of modules that a pass may change."""
+        return self.base | self.values.before(layout.value_paths)
 
     def replaced(self, layout: Layout, given: Container[str]) -> dict[str, mx.array]:
         """Arrays that the pass replaced though it isn't known to change them (a compiled function
@@ -181,6 +193,12 @@ class Forward:
             "pass leave an array of that shape there, or keep what comes and goes outside of the "
             "module"
         )
+
+    def look_at_values(self, layout: Layout, replaced: Mapping[str, mx.array]) -> None:
+        """A pass has ended, which ``replaced`` these: find what it has left in modules' values."""
+        regrown = {path for path, array in replaced.items() if self._is_regrown(path, array)}
+        made = arrays_of(self._dicts.made()).keys()
+        self.values.pass_ends(layout.value_paths, regrown | made)
 
     def tries_again(self, grain: int, replaced: Mapping[str, mx.array]) -> bool:
         """Whether the pass of ``grain`` has to be made once more, to see if what it ``replaced`` in

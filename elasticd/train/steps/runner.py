@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -192,6 +193,10 @@ class StepRunner:
             if not self.ran_out(error):
                 raise
 
+    def undisturbed_values(self) -> AbstractContextManager[None]:
+        """What forward passes change of modules' values is behind it as it was before."""
+        return self._grains.values.undisturbed()
+
     # Reduction and update.
 
     def reduce(self, *, as_they_are: bool) -> Reduced:
@@ -233,6 +238,7 @@ class StepRunner:
         commit only."""
         world, before = self.world, self.point
         assert world is not None
+        self._grains.values.hide()
         told = self._standing.loss = None if self._skips else reduced.loss
         if optimizer is None:
             self._skips = True
@@ -252,6 +258,7 @@ class StepRunner:
             with streams.HERE.at(on_cpu=on_cpu):
                 self._entrance.update(reduced.state, gradients, clip_norm)
             self._update_times.took(time.monotonic() - started)
+        applied = not self._skips
         if missed is not None:
             self._standing.point = world.point
         else:
@@ -264,6 +271,7 @@ class StepRunner:
         self._commit()
         if update is not None and self.seat.owes_update():
             self._standing.updated(update, touched)
+        self._grains.updated(reduced.state if applied else ())
         randomness.seed_body(self.seed, self.point.step)
 
     # Commits.
@@ -287,6 +295,7 @@ class StepRunner:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
         self.calls.end()
+        self._grains.body_ends()
         if self.calls.void or self.ending.left or (not self._looping and self._standing.set_up):
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
@@ -327,6 +336,7 @@ class StepRunner:
         """The script has left its loop, in a body that had ``applied`` its step."""
         self.calls.shut(BEHIND)
         if applied and not self.calls.void:
+            self._grains.body_ends()
             self._standing.publish()
             self.logs.body_ends()
         self.logs.end()
