@@ -6,16 +6,19 @@ OUTSIDE = "the script keeps state outside of run.state"
 FORGOTTEN = "the script's state outside of run.state is lost"
 """Its members are alike still."""
 FAST = 'reduction = "fast" sums in an order that depends on the members'
+_UNREPEATED = "one grain computed twice gave different bits"
 NO_REPEAT = (
-    "one grain computed twice gave different bits: its samples or the loss draw from a generator "
-    "of their own, or the processor adds in another order each time"
+    f"{_UNREPEATED}: its samples or the loss draw from a generator of their own, or the processor "
+    "adds in another order each time, or samples or loss depend on how often they were asked for, "
+    "as in a dataset that counts them"
 )
+"""The release before looks for these words up to "each time"."""
 UNTOLD = "a world of an earlier leader was not exact; no record says why"
 GRADIENTS_DIFFER = "gradients differ between"
 UPDATES_DIFFER = "updates differ between"
 LAYOUTS_DIFFER = "state leaves differ between"
 BACK_ON_GPUS = "updates were made on GPUs again"
-_OF_BITS = (NO_REPEAT, GRADIENTS_DIFFER, UPDATES_DIFFER, LAYOUTS_DIFFER, BACK_ON_GPUS)
+_OF_BITS = (_UNREPEATED, GRADIENTS_DIFFER, UPDATES_DIFFER, LAYOUTS_DIFFER, BACK_ON_GPUS)
 
 
 def tells_of_bits(why: str) -> bool:

@@ -12,7 +12,7 @@ from elasticd.core.leading.exactness import verdict
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import JobRecord, ProbeDigests, World
 from elasticd.core.words.worlds import Fault, Sampled, Verdict
-from elasticd.recovery.exactness import UNTOLD
+from elasticd.recovery.exactness import NO_REPEAT, UNTOLD, tells_of_bits
 from elasticd.recovery.origin import Origin, origin_of
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.settings.job import BatchSettings
@@ -50,6 +50,15 @@ def test_what_differs_is_named(key: str, said: str) -> None:
 def test_what_does_not_repeat() -> None:
     exact, reason = verdict([(A, probe()), (B, probe(repeats=False))])
     assert not exact and reason.startswith("on b one grain")
+
+
+def test_a_leader_of_the_release_before_knows_that_bits_differ_where_nothing_repeats() -> None:
+    before = (
+        "one grain computed twice gave different bits: its samples or the loss draw from a"
+        " generator of their own, or the processor adds in another order each time"
+    )
+    assert before in NO_REPEAT and "a dataset that counts" in NO_REPEAT
+    assert tells_of_bits(f"on b {NO_REPEAT}") and tells_of_bits(f"on b {before}")
 
 
 def test_newcomers_that_were_prepared_with_different_states_are_not_compared() -> None:
