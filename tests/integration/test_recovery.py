@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
+from elasticd.recovery.exactness import FORGOTTEN
 from elasticd.supervision.priority import BEHIND_DAEMONS
 from tests.integration.cluster import STEPS, Cluster
 from tests.integration.silence import asked_for, silent, times, wait_all
@@ -162,6 +163,26 @@ def test_the_leaders_node_is_killed(cluster: Cluster, undisturbed: Undisturbed) 
     once = times(cluster, job, 1, leader)
     assert cluster.status(job)["recoveries"] in once
     assert len(cluster.kinds(job, "recovery_finished")) in once
+
+
+@pytest.mark.deep
+def test_what_a_script_was_shown_to_keep_to_itself_is_lost_with_all_who_had_it(
+    cluster: Cluster,
+) -> None:
+    """A node that joins shows it; then all others die, and the job goes back to a checkpoint."""
+    job = cluster.submit("outside.py", job__args=SLOW, recovery__spare="none", train__steps=100)
+    wait_stored(cluster, job)
+    cluster.wait_for("rank 1", lambda: cluster.kill_trainer(job, 1))
+    told = cluster.wait_for("who joins", lambda: cluster.kinds(job, "node_unfit"))
+    assert cluster.status(job)["exact"] is True
+    cluster.wait_for("the others", lambda: cluster.kill_trainers(job))
+    cluster.hurry(job)
+    status = cluster.wait_end(job)
+    assert status["exact"] is False, cluster.report("it is called exact", job)
+    assert status["exact_reason"].startswith(FORGOTTEN)
+    assert told[0]["node"] in status["exact_reason"]
+    (lost,) = cluster.kinds(job, "exact_lost")
+    assert lost["reason"] == status["exact_reason"]
 
 
 @pytest.mark.deep
