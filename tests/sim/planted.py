@@ -558,6 +558,10 @@ def newcomer_believed(switches: Switches) -> None:
     switches.set(Kinds, "among", lambda *shown: True)
 
 
+def outside_forgotten(switches: Switches) -> None:
+    switches.set(making, "forgets", lambda *given: "")
+
+
 def witnesses_ignored(switches: Switches) -> None:
     switches.set(Kinds, "by_rank", lambda kinds, kept: None)
 
@@ -921,6 +925,13 @@ BUGS = (
         ("computes otherwise",),
         setup=_forgetful,
         bound=20,
+    ),
+    Bug(
+        "call exact what has lost state kept outside",
+        outside_forgotten,
+        ("is called exact",),
+        setup=_forgetful,
+        bound=40,
     ),
     Bug(
         "blame a newcomer for what differs by rank",

@@ -173,7 +173,7 @@ def test_what_a_script_keeps_by_rank_is_no_newcomers_fault() -> None:
     assert not unfit(result) and len(job_events(result, "job_failed")) == 1
 
 
-@pytest.mark.parametrize("name", ["newcomer whatever", "blame a newcomer"])
+@pytest.mark.parametrize("name", ["newcomer whatever", "blame a newcomer", "kept outside"])
 def test_a_checker_sees(name: str) -> None:
     (bug,) = (bug for bug in BUGS if name in bug.name)
     assert hunt(bug).problem
