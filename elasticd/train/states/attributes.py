@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
+import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.train.states.holders import (
@@ -23,7 +24,9 @@ from elasticd.train.states.holders import (
     Holder,
     OfModule,
     holders_of,
+    is_tool,
     modules_of,
+    unkept,
 )
 from elasticd.train.states.trees import (
     put_together,
@@ -50,6 +53,7 @@ class Attributes:
         self._roots: dict[str, Any] = {}
         self._modules: dict[str, list[Any]] = {}
         self._holders: dict[str, Holder] = {}
+        self._of_optimizers: set[str] = set()
         self._first: Look = {}
         self._last: Look = {}
         """What was found when it was looked for changes; holders that give the same again have
@@ -70,7 +74,10 @@ class Attributes:
         """From now on the values of a module or an optimizer belong to the state; what was loaded
         for it is put in place."""
         self._roots[name], self._modules[name] = thing, modules_of(thing)
-        self._add(holders_of(name, thing))
+        holders = holders_of(name, thing)
+        self._add(holders)
+        if isinstance(thing, optim.Optimizer):
+            self._of_optimizers |= holders.keys()
         for path in [p for p in self._waiting if p.partition(":")[0] in self._holders]:
             self._put(path, self._waiting.pop(path))
             self._changed.add(path)
@@ -163,14 +170,22 @@ class Attributes:
             self._put(path, _of(before, path))
 
     def _values(self, paths: set[str]) -> Values:
-        """As they are now; one that is away, or too long by now, isn't among them."""
+        """As they are now; one that is away, or too long by now, isn't among them.
+
+        Raises:
+            UsageError: an optimizer has such a one, so who joins would make other updates.
+        """
         found = {}
         for path in sorted(paths):
             holder, _, name = path.partition(":")
             values = self._holders[holder].values()
             if name in values:
                 found[path] = values[name]
-            elif path not in self._left_out and self._holders[holder].has(name):
+                continue
+            value = self._holders[holder].found(name)
+            if holder in self._of_optimizers and value is not None and not is_tool(name, value):
+                raise unkept(path.replace(":", "."), value)
+            if path not in self._left_out and value is not None:
                 self._left_out.add(path)
                 print(
                     f"elasticd: {path.replace(':', '.')} can no longer be stored (it has more than "

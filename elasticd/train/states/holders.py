@@ -16,6 +16,7 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.nn.layers.base import Module
 
+from elasticd.errors import UsageError
 from elasticd.train.states.containers import put_state
 from elasticd.train.states.trees import DEEPEST
 
@@ -42,13 +43,27 @@ class Holder(Protocol):
     def drop(self, name: str) -> None:
         """Take one away."""
 
-    def has(self, name: str) -> bool:
-        """Whether it is there, even if it can't be stored."""
+    def found(self, name: str) -> Any:
+        """What is there, even if it can't be stored; None if nothing is."""
 
 
 def is_plain(value: Any) -> bool:
     """Whether it can be stored: numbers, strings, arrays, and short lists and dicts of them."""
     return _leaves(value) <= MOST_LEAVES
+
+
+def is_tool(name: str, value: Any) -> bool:
+    """Whether an optimizer's attribute is taken for something that it works with, and makes again
+    where it isn't there: what can be called, or is private."""
+    return name.startswith("_") or callable(value) or isinstance(value, optim.Optimizer)
+
+
+def unkept(name: str, value: Any) -> UsageError:
+    """What to say of an optimizer's attribute that changes and can't be stored."""
+    return UsageError(
+        f"{name} is a {type(value).__name__} that changes with each update, and it can't be stored:"
+        f" keep numbers, arrays, or lists and dicts of up to {MOST_LEAVES} of them instead"
+    )
 
 
 def _leaves(value: Any, depth: int = 0) -> int:
@@ -86,8 +101,8 @@ class _OfObject:
     def drop(self, name: str) -> None:
         vars(self._thing).pop(name, None)
 
-    def has(self, name: str) -> bool:
-        return name in vars(self._thing)
+    def found(self, name: str) -> Any:
+        return vars(self._thing).get(name)
 
 
 class OfModule:
@@ -124,8 +139,8 @@ class OfModule:
         vars(self._module).pop(name, None)
         self._module.pop(name, None)
 
-    def has(self, name: str) -> bool:
-        return name in vars(self._module) or name in self._module
+    def found(self, name: str) -> Any:
+        return vars(self._module).get(name, self._module.get(name))
 
     def names(self) -> set[str]:
         """All that are there, even if they can't be stored."""
@@ -171,8 +186,8 @@ class _OfCells:
     def drop(self, name: str) -> None:
         pass
 
-    def has(self, name: str) -> bool:
-        return True
+    def found(self, name: str) -> Any:
+        return dict(self.contents()).get(name)
 
 
 class _OfState:
@@ -190,8 +205,8 @@ class _OfState:
     def drop(self, name: str) -> None:
         pass
 
-    def has(self, name: str) -> bool:
-        return True
+    def found(self, name: str) -> Any:
+        return self._get()
 
 
 def modules_of(thing: Any) -> list[Any]:

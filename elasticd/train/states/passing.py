@@ -221,7 +221,7 @@ class _Held:
             if name not in self._away
             and not (name in self.before and alike(self.before[name], value))
         ]
-        found += [n for n in self.before if n not in now and not self.holder.has(n)]
+        found += [n for n in self.before if n not in now and self.holder.found(n) is None]
         if not found and now.keys() == self.before.keys():
             self._values = now  # the same again
         return [name for name in found if modes or name not in _MODES]

@@ -211,12 +211,14 @@ class Grains:
     def _take_probe(self, layout: Layout, vector: Vector, given: Mapping[str, mx.array]) -> None:
         standing = self._standing
         assert standing.point is not None
-        left = self._forward.state_of(layout) if standing.step == 1 else {}
+        first = standing.step == 1
+        left = self._forward.state_of(layout) if first else {}
         if not self.probe.take(vector, left):
             return
         self._forward.restore()
         returned = layout.returned(given)
-        self.probe.conclude(layout, standing.state, standing.point.stamp, returned, standing.seed)
+        stamp, seed = standing.point.stamp, standing.seed
+        self.probe.conclude(layout, standing.state, stamp, returned, seed, first=first)
         if 0 in self.sums.missing():
             self.sums.add(0, vector)
 

@@ -48,18 +48,24 @@ class GrainProbe:
         return len(self.runs) == RUNS
 
     def conclude(
-        self, layout: Layout, state: TrainingState, stamp: str, gradients: Any, seed: int
+        self,
+        layout: Layout,
+        state: TrainingState,
+        stamp: str,
+        gradients: Any,
+        seed: int,
+        *,
+        first: bool,
     ) -> None:
-        """Compare the runs, and try one update with ``gradients``, which is undone; where it is
-        made on a GPU, another one on the CPU."""
-        first, second = self.runs
-        first, second = layout.without_values(first), layout.without_values(second)
-        mx.eval(first, second)
-        repeats = all(same_bits(a, b) for a, b in zip(first, second, strict=True))
-        update = trial_update(state, gradients, seed)
+        """Compare the runs, and try one update with ``gradients``, which is undone, and in the
+        job's ``first`` step made twice; where it is made on a GPU, another one on the CPU."""
+        one, other = map(layout.without_values, self.runs)
+        mx.eval(one, other)
+        repeats = all(same_bits(a, b) for a, b in zip(one, other, strict=True))
+        update = trial_update(state, gradients, seed, twice=first)
         self.result = ProbeResult(
             repeats,
-            vector_digest(second),
+            vector_digest(other),
             update,
             layout.digest(),
             stamp,

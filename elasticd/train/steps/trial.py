@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.optimizers as optim
 import numpy as np
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import UsageError
 from elasticd.train.states.attributes import alike, remembered
-from elasticd.train.states.holders import MOST_LEAVES, is_plain, optimizers_of
+from elasticd.train.states.holders import MOST_LEAVES, is_plain, is_tool, optimizers_of, unkept
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.trees import arrays, take_apart
 from elasticd.train.steps import randomness, streams
 
 
-def trial_update(state: TrainingState, gradients: Any, seed: int) -> str:
+def trial_update(state: TrainingState, gradients: Any, seed: int, *, twice: bool = False) -> str:
     """The digest of what one update with ``gradients`` makes of the state, which stays as it is;
-    empty while the optimizer isn't known.
+    empty while the optimizer isn't known. It is made ``twice`` even if all that it seems to change
+    is arrays.
 
     Raises:
         UsageError: the update changes what can't be stored, or is not the same twice.
@@ -31,9 +31,23 @@ def trial_update(state: TrainingState, gradients: Any, seed: int) -> str:
     if state.optimizer is None:
         return ""
     found = _try(state, gradients, seed)
-    if found.changed:
-        _refuse_unlike(found.changed, _try(state, gradients, seed).changed)
+    if found.changed or twice:
+        again = _try(state, gradients, seed)
+        _refuse_unlike(found.changed, again.changed)
+        if found.digest != again.digest and _differs_by_itself(state, gradients, seed):
+            raise UsageError(
+                "the same update made twice came to other values, so the optimizer keeps something"
+                " where it isn't found: in a global variable, say, or an iterator. Keep it"
+                " as an attribute of the optimizer: a number, an array, or a list or dict of them"
+            )
     return found.digest
+
+
+def _differs_by_itself(state: TrainingState, gradients: Any, seed: int) -> bool:
+    """Whether two updates that differ do so on the CPU, too: a GPU may add up in any order."""
+    if not streams.HERE.apart:
+        return True
+    return len({cpu_trial(state, gradients, seed, "") for _ in range(2)}) > 1
 
 
 def cpu_trial(state: TrainingState, gradients: Any, seed: int, usual: str) -> str:
@@ -77,10 +91,7 @@ def _try(state: TrainingState, gradients: Any, seed: int) -> _Found:
     restore()
     for name, (value, mark) in marks.items():
         if name in after and after[name][1] != mark:
-            raise UsageError(
-                f"{name} is a {type(value).__name__} that changes with each update, and it can't "
-                "be stored: keep numbers, arrays, or short lists and dicts of them instead"
-            )
+            raise unkept(name, value)
     return _Found(digest, changed)
 
 
@@ -115,10 +126,7 @@ def _marks(optimizer: Any) -> dict[str, tuple[Any, Any]]:
         f"{name}.{key}": (value, _mark(value))
         for name, each in optimizers_of("optimizer", optimizer)
         for key, value in vars(each).items()
-        if not key.startswith("_")
-        and not is_plain(value)
-        and not callable(value)
-        and not isinstance(value, optim.Optimizer)
+        if not is_plain(value) and not is_tool(key, value)
     }
 
 
@@ -130,5 +138,12 @@ def _mark(value: Any) -> Any:
     elif isinstance(value, (list, tuple, deque)):
         items = list(value)
     else:
-        items = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        items = _attributes(value)
     return len(items), [item if isinstance(item, (int, float, str)) else id(item) for item in items]
+
+
+def _attributes(value: Any) -> list[Any]:
+    """What an object has, in slots too."""
+    found: Any = object.__getstate__(value)
+    parts = found if isinstance(found, tuple) else (found,)
+    return [item for part in parts if part for item in part.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 import elasticd
 from elasticd.checkpoints.codec import write_memory
+from elasticd.errors import UsageError
 from elasticd.train.states.state import Own, TrainingState
 from elasticd.train.states.updates import Reduced, Update, packed
 from elasticd.train.steps import streams
@@ -189,6 +191,30 @@ def test_an_optimizer_that_can_t_is_said_to_and_nothing_is_left_behind(two: TwoS
     assert usual and cpu_trial(state, gradients, 0, usual) == ""
     assert model.weight is before and optimizer.made == 0 and not two.is_cpu
     assert trial_update(state, gradients, 0) == usual
+
+
+class Drifts(optim.SGD):
+    """Whose updates come to something else each time: everywhere, or on the GPU alone."""
+
+    def __init__(self, two: TwoStreams, everywhere: bool) -> None:
+        super().__init__(0.1)
+        self._two, self._everywhere, self._times = two, everywhere, itertools.count(1)
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: Any) -> mx.array:
+        if self._everywhere or not self._two.is_cpu:
+            gradient = gradient * next(self._times)
+        found: mx.array = super().apply_single(gradient, parameter, state)
+        return found
+
+
+def test_an_update_that_only_a_gpu_makes_otherwise_is_not_refused(two: TwoStreams) -> None:
+    """It is no fault of the optimizer's."""
+    model = nn.Linear(3, 4)
+    gradients = {"weight": model.weight * 0.5, "bias": model.bias - 1}
+    assert trial_update(TrainingState(model, Drifts(two, False)), gradients, 0, twice=True)
+    with pytest.raises(UsageError, match="made twice came to other values"):
+        trial_update(TrainingState(model, Drifts(two, True)), gradients, 0, twice=True)
+    assert trial_update(TrainingState(model, Drifts(two, True)), gradients, 0), "not asked"
 
 
 def test_where_there_is_one_stream_both_are_the_same() -> None:
