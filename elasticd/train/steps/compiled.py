@@ -36,9 +36,7 @@ class CompiledLoss:
         self._in_a_row = 0
         self._told = False
         self._known = KnownEntries(nearly_same)
-        self._attributes = Attributes()
-        self._attributes.watch("model", model)
-        self._values = PassValues(self._attributes)
+        self._values = _Undone(model)
 
     def renew(self) -> None:
         """Before the grains of a step: trace anew if the model's modules are no longer as they
@@ -57,16 +55,13 @@ class CompiledLoss:
 
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
-            self._compiled = _compiled(self._model, self._eager, self._traces)
-        self._attributes.renew()
-        self._values.step_begins()
+            self._compiled = _compiled(self._model, self._eager, self._traces, self._values)
         result: tuple[Any, Any]
         result, entries = self._compiled(args, named)
         self._known.check(entries)
         self._known.add(entries)
         if self._traces:
             self._traces.clear()
-            self._values.restore()
             self._traced_with = Picture(self._model)
         return result
 
@@ -80,8 +75,26 @@ class CompiledLoss:
             )
 
 
+class _Undone:
+    """What a trace makes of the modules' values."""
+
+    def __init__(self, model: Module) -> None:
+        self._attributes = Attributes()
+        self._attributes.watch("model", model)
+        self._values = PassValues(self._attributes)
+
+    def begin(self) -> None:
+        """They are as they should be again."""
+        self._attributes.renew()
+        self._values.step_begins()
+
+    def undo(self) -> None:
+        """They are as they were at :meth:`begin`."""
+        self._values.restore()
+
+
 def _compiled(
-    model: Module, eager: Callable[..., Any], traces: list[None]
+    model: Module, eager: Callable[..., Any], traces: list[None], values: _Undone
 ) -> Callable[..., tuple[Any, Any]]:
     """It leads back to nothing that holds it, so that it is freed when another takes its place, and
     not in the middle of that one's trace, by the garbage collector."""
@@ -91,11 +104,13 @@ def _compiled(
         traces.append(None)
         caches = PassCaches(model)
         caches.step_begins()
+        values.begin()
         try:
             result = eager(model, *args, **named)
             return result, arrays_of(caches.made())
         finally:
             caches.clear()
+            values.undo()
 
     state: Any = [model.state, mx.random.state]
     return mx.compile(trace, inputs=state, outputs=state)
