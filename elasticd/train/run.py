@@ -31,6 +31,7 @@ from elasticd.train.states.trees import is_real
 from elasticd.train.steps import randomness
 from elasticd.train.steps.calling import ABOVE
 from elasticd.train.steps.compiled import CompiledLoss
+from elasticd.train.steps.counted import CountedNumbers
 from elasticd.train.steps.data import (
     Collate,
     IndexedSource,
@@ -111,7 +112,8 @@ class Run:
         self._own = OwnState(sys._getframe(1), (model, optimizer), self.state, data, collate, loss)
         batches = Batches(spec.batch.global_, spec.batch.micro)
         source = source_of(data, batches, spec.train.seed)
-        self._collate: Collate = collate or stack
+        self._numbers = CountedNumbers(collate, loss)
+        self._collate: Collate = self._numbers.watched(collate) if collate else stack
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
         self._spread = range(0) if loss is None else spread_lengths(loss)
@@ -172,7 +174,8 @@ class Run:
             whole = not isinstance(batch, tuple) or len(batch) not in self._spread
             arguments = (batch,) if whole else batch
             try:
-                loss, gradients = self._loss_and_grad(self._model, *arguments, **named)
+                with self._numbers.around():
+                    loss, gradients = self._loss_and_grad(self._model, *arguments, **named)
             except (RuntimeError, MemoryError) as error:
                 if not step._ran_out(error):
                     raise
@@ -354,6 +357,7 @@ class Run:
         runner = self._runner
         runner.logs.begin()
         name_own(self._own.loop_begins(sys._getframe()), aloud=self.rank == 0)
+        self._numbers.loop_begins()
         while True:
             if not runner.turn():
                 raise OperationError("the job has ended")
@@ -371,7 +375,8 @@ class Run:
                 if not sys.is_finalizing():
                     self._leave(step.applied)
                 raise
-            name_own(self._own.body_ends(sys._getframe()), aloud=self.rank == 0)
+            said = [*self._own.body_ends(sys._getframe()), *self._numbers.news()]
+            name_own(said, aloud=self.rank == 0)
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
 

@@ -81,7 +81,7 @@ def reached(starts: Iterable[Any], wanted: Callable[[Any], bool]) -> ReachedObje
 def _following(value: Any) -> Iterator[Any]:
     kind = type(value)
     if issubclass(kind, types.ModuleType):
-        if _is_scripts(vars(value)):
+        if is_scripts(vars(value)):
             yield from list(vars(value).values())
     elif kind is types.FunctionType:
         yield from _around(value)
@@ -103,7 +103,7 @@ def _around(function: types.FunctionType) -> Iterator[Any]:
         except ValueError:  # not assigned yet
             continue
     names = function.__globals__
-    if _is_scripts(names):
+    if is_scripts(names):
         yield from (names[name] for name in sorted(_names(function.__code__)) if name in names)
 
 
@@ -113,7 +113,7 @@ def _of_class(found: type) -> Iterator[Any]:
         return
     held = type.__getattribute__(found, "__dict__")
     methods = [value for value in list(held.values()) if type(value) is types.FunctionType]
-    if not methods or any(_is_scripts(method.__globals__) for method in methods):
+    if not methods or any(is_scripts(method.__globals__) for method in methods):
         yield from list(held.values())
         yield from type.__getattribute__(found, "__bases__")
 
@@ -136,7 +136,7 @@ def _module_of(found: type) -> str:
     return module if isinstance(module, str) else ""
 
 
-def _is_scripts(module: dict[str, Any]) -> bool:
+def is_scripts(module: dict[str, Any]) -> bool:
     """Whether globals are of somebody's own file, and not of an installed library."""
     file = module.get("__file__")
     if not isinstance(file, str):  # typed in, or built in
