@@ -139,7 +139,7 @@ class Run:
         if loss is not None:
             make = CompiledLoss if compile else value_and_grad
             self._loss_and_grad = make(model, loss)
-            self._runner.can_rehearse(self._rehearse)
+            self._runner.entrance.rehearse = self._rehearse
         self._join()
         if isinstance(source, IndexedSource) and (short := source.shortage()):
             name_own([short], aloud=self.rank == 0)
@@ -317,7 +317,7 @@ class Run:
         self._seat.phase("evaluate")
         self._model.eval()
         try:
-            with self._runner.undisturbed_values():
+            with self._runner.values.undisturbed():
                 return fn(self._model) if _takes_argument(fn) else fn()
         finally:
             for module, training in modes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -50,7 +49,8 @@ class StepRunner:
         self.seed, self.steps = seat.spec.train.seed, seat.spec.train.steps
         self._standing = Standing(seat, state)
         self._grains = Grains(self._standing, cut)
-        self._entrance = Entrance(self._standing, self._grains)
+        self.values = self._grains.values
+        self.entrance = Entrance(self._standing, self._grains)
         self._summing = Summing(seat, self._grains)
         self._update_times = Lately()
         self._agreed = False
@@ -63,10 +63,6 @@ class StepRunner:
         self.by_rank = ByRank(self._standing, self.logs)
         self._missed: Update | None = None
         """The step under way was reduced by the others, who have applied this."""
-
-    def can_rehearse(self, rehearse: Callable[[Iterator[int]], None]) -> None:
-        """``rehearse`` computes grains before there is a world."""
-        self._entrance.rehearse = rehearse
 
     @property
     def world(self) -> TrainerWorld | None:
@@ -104,10 +100,10 @@ class StepRunner:
             if arrival is None:
                 return False
             if isinstance(arrival, Delivery):
-                self._entrance.prepare(arrival)
+                self.entrance.prepare(arrival)
                 continue
             try:
-                self._entrance.settle(arrival)
+                self.entrance.settle(arrival)
                 self.seat.barrier(self.point)
             except GenerationLost:
                 continue
@@ -129,11 +125,11 @@ class StepRunner:
             if not isinstance(arrival, Delivery) and not self.calls.void:
                 try:
                     if arrival.state == "keep" and not self._is_over(arrival):
-                        self._entrance.settle(arrival)
+                        self.entrance.settle(arrival)
                         self.seat.barrier(self.point)
                         self._look()
                         return "again"
-                    self._missed = self._entrance.missed(arrival)
+                    self._missed = self.entrance.missed(arrival)
                 except GenerationLost:
                     continue
                 if self._missed is not None:
@@ -193,10 +189,6 @@ class StepRunner:
             if not self.ran_out(error):
                 raise
 
-    def undisturbed_values(self) -> AbstractContextManager[None]:
-        """What forward passes change of modules' values is behind it as it was before."""
-        return self._grains.values.undisturbed()
-
     # Reduction and update.
 
     def reduce(self, *, as_they_are: bool) -> Reduced:
@@ -238,7 +230,7 @@ class StepRunner:
         commit only."""
         world, before = self.world, self.point
         assert world is not None
-        self._grains.values.hide()
+        self.values.hide()
         told = self._standing.loss = None if self._skips else reduced.loss
         if optimizer is None:
             self._skips = True
@@ -256,9 +248,8 @@ class StepRunner:
         randomness.seed_update(self.seed, self.step)
         if not self._skips:
             with streams.HERE.at(on_cpu=on_cpu):
-                self._entrance.update(reduced.state, gradients, clip_norm)
+                self.entrance.update(reduced.state, gradients, clip_norm)
             self._update_times.took(time.monotonic() - started)
-        applied = not self._skips
         if missed is not None:
             self._standing.point = world.point
         else:
@@ -271,7 +262,7 @@ class StepRunner:
         self._commit()
         if update is not None and self.seat.owes_update():
             self._standing.updated(update, touched)
-        self._grains.updated(reduced.state if applied else ())
+        self._grains.updated(() if self._skips else reduced.state)
         randomness.seed_body(self.seed, self.point.step)
 
     # Commits.
@@ -285,11 +276,10 @@ class StepRunner:
         self._storing.owed = True
 
     def _in_world(self) -> bool:
-        try:
+        with contextlib.suppress(GenerationLost):
             self.seat.check()
-        except GenerationLost:
-            return False
-        return True
+            return True
+        return False
 
     def turn(self) -> bool:
         """From one body of the loop to the next, or to the first: the state is what the script's
