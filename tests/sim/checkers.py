@@ -148,6 +148,9 @@ class Checkers:
         apart = self.cluster.setup.chips.differ
         if trainer.doubts or trainer.fresh or calls or apart or not counts(trainer):
             return  # its state is another than its stamp says, or may be
+        record = self.cluster.record_of(trainer.job)
+        if record and any(e.node == trainer.host.name and e.shows_outside for e in record.unfit):
+            return  # it was left out since that is so, and is tried again
         holds = held is not None and (held.step, held.stamp) == (world.step, world.stamp)
         if holds and trainer.calls.is_past(world.step):  # else others have made a call without it
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")

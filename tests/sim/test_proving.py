@@ -51,6 +51,18 @@ def test_whatever_breaks(kind: str) -> None:
         assert not result.problem, (seed, result.problem)
 
 
+def test_who_was_left_out_is_given_a_state_when_it_is_tried_again() -> None:
+    """Its daemon comes back as another release. What it holds has the right stamp, and is wrong."""
+    kinds = (
+        "trainer", "trainers", "daemon", "node", "oom", "hang", "silence", "power_cut", "one_way",
+        "reducer",
+    )  # fmt: skip
+    releases = ("before", "present", "next", "present")
+    result = simulate(setup("grain", 122, nodes=4, releases=releases, fault_kinds=kinds))
+    assert not result.problem
+    assert any("event node_tried_again: n2" in line for line in result.transcript)
+
+
 def test_nobody_is_left_out_whose_state_is_where_it_belongs() -> None:
     for seed in range(12):
         result = simulate(setup("", seed, fault_kinds=("trainer", "daemon", "node", "stop_node")))
