@@ -28,17 +28,22 @@ def tells_of_bits(why: str) -> bool:
 
 def weightier(one: str, other: str) -> str:
     """Which of two reasons a job's record keeps, whichever side asks: rather one that tells of
-    bits, since states may differ then though nobody computes wrongly; last that nobody knows why.
+    bits, since states may differ then though nobody computes wrongly; then one by which members may
+    differ at all; last that nobody knows why.
     """
-    return max(one, other, key=lambda why: (bool(why), tells_of_bits(why), why != UNTOLD, why))
+
+    def weight(why: str) -> tuple[bool, bool, bool, bool, str]:
+        return bool(why), tells_of_bits(why), why != UNTOLD, FORGOTTEN not in why, why
+
+    return max(one, other, key=weight)
 
 
 def forgotten(node: str, step: int) -> str:
     """Why it isn't exact from ``step`` on: nobody goes on there who had what the script keeps
-    outside of run.state, of which ``node`` has shown that there is some."""
+    outside of run.state, of which there is some as ``node`` has shown."""
     return (
-        f"{FORGOTTEN}: what {node} computed when it joined shows that there is some, no checkpoint"
-        f" has it, and nobody who had it goes on from step {step}"
+        f"{FORGOTTEN}: what {node} computed when it joined shows that there is some, or it computes"
+        f" wrongly. No checkpoint has such state, and nobody who had it goes on from step {step}"
     )
 
 

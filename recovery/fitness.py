@@ -43,7 +43,8 @@ class Unfit:
     foreseen: bool = added(False)
     """A check of it failed before the job was known; that stays so."""
     outside: bool = added(False)
-    """It was left out once since the script keeps state outside of run.state; that stays so."""
+    """It was left out once, it seems since the script keeps state outside of run.state; that stays
+    so."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -53,9 +54,15 @@ class Unfit:
 
     @property
     def shows_outside(self) -> bool:
-        """Whether it has shown that the script keeps state outside of run.state, be it that an
-        older build has left it out for that."""
+        """Whether it seems by what it computed that the script keeps state outside of run.state, be
+        it that an older build has left it out for that."""
         return self.outside or (self.unlike and self.reason.startswith(OUTSIDE))
+
+    @property
+    def proves_outside(self) -> bool:
+        """Whether the job has to take it so. Who is tried again may show yet that it was one wrong
+        bit."""
+        return self.shows_outside and (self.out or self.is_unlike_always)
 
     def again(self) -> Unfit:
         """It is tried again."""
@@ -117,8 +124,9 @@ def foreseen(entries: Entries, node: NodeId) -> bool:
 
 
 def showing_outside(entries: Iterable[Unfit]) -> NodeId | None:
-    """Who has shown that the script keeps state outside of run.state: the first by name."""
-    return next((entry.node for entry in entries if entry.shows_outside), None)
+    """By whom the job has to take it that the script keeps state outside of run.state: the first by
+    name."""
+    return next((entry.node for entry in entries if entry.proves_outside), None)
 
 
 def again(entries: Entries, nodes: Iterable[NodeId]) -> Entries:

@@ -38,18 +38,19 @@ def by_hand(found: CheckResult, homes: Sequence[Path], start: str) -> CheckResul
     largest = _largest(home / name for home in homes for name in FOLDERS)
     value = found.value + (f"; of the home {_listed(largest)}" if largest else "")
     freed = _largest(home / name for home in homes for name in REMADE)
-    unneeded = _largest(path for home in homes for path in _unneeded(home))
+    unneeded = _largest(path for home in homes for path in _unneeded(home) if _same(home, path))
     ways = []
     if freed:
         ways.append(f"{_removes(freed)}, and it is made again")
     if unneeded:
-        ways.append(f"{_removes(unneeded)}: work and logs of ended jobs, journals put aside")
+        what = "work and logs of ended jobs, journals put aside"
+        ways.append(f"if nobody needs them, {_removes(unneeded)}: {what}")
     first = "No daemon runs here that could remove anything. "
     rosters = [home / ROSTER_NAME for home in homes]
     if ways and (left := [path for path in rosters if ChildRoster(path).living()]):
         first += f"End the processes first that are named at {left[0]}. "
     if ways:
-        first += f"By hand: {'; if nobody needs them, '.join(ways)}"
+        first += f"By hand: {'; '.join(ways)}"
     else:
         first += "Free space outside of its home"
     never = f"{first}. Never remove checkpoints or the journal by hand"
@@ -59,11 +60,21 @@ def by_hand(found: CheckResult, homes: Sequence[Path], start: str) -> CheckResul
 
 def _unneeded(home: Path) -> Iterable[Path]:
     journal = home / JOURNAL_NAME
-    yield from put_aside(journal)
     with contextlib.suppress(OSError):
-        for record in records_of(journal):
-            if isinstance(record, JobRecord) and record.ended:
-                yield from (home / OF_JOBS[kind] / record.id for kind in OF_ENDED)
+        jobs = [each for each in records_of(journal) if isinstance(each, JobRecord)]
+        if jobs:  # else a reset with --keep-jobs takes those of a journal that was put aside
+            yield from put_aside(journal)
+        for job in jobs:
+            if job.ended:
+                yield from (home / OF_JOBS[kind] / job.id for kind in OF_ENDED)
+
+
+def _same(home: Path, path: Path) -> bool:
+    """Whether it lies on the disk of its home: a folder may be a link to another one."""
+    try:
+        return home.stat().st_dev == path.stat().st_dev
+    except OSError:
+        return False
 
 
 def _largest(paths: Iterable[Path]) -> Sized:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict
 from json import loads as json_of
 from pathlib import Path
@@ -189,10 +191,26 @@ def _say_one(where: str, cause: str, cure: str, *, wrong: bool) -> None:
 def _looked_at(homes: Sequence[Path]) -> list[tuple[Path, list[HomeFinding]]]:
     """Daemons are asked side by side: one that hangs is waited for as long as they all are."""
     found = [_of_disk(home) for home in homes]
-    with ThreadPoolExecutor(_AT_ONCE) as asked:
-        ill = [any(each.wrong for each in own) for own in found]
-        told = list(asked.map(_of_daemon, homes, ill))
-    return [(home, [*own, *more]) for home, own, more in zip(homes, found, told, strict=True)]
+    told: list[Future[list[HomeFinding]]] = [Future() for _ in homes]
+    waiting = deque(zip(told, homes, found, strict=True))
+    for _ in range(min(_AT_ONCE, len(homes))):
+        # Nobody who ends the doctor waits for these, as for those of a pool.
+        threading.Thread(target=_ask_in_turn, args=(waiting,), daemon=True).start()
+    return [
+        (home, [*own, *more.result()]) for home, own, more in zip(homes, found, told, strict=True)
+    ]
+
+
+def _ask_in_turn(
+    waiting: deque[tuple[Future[list[HomeFinding]], Path, list[HomeFinding]]],
+) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            told, home, own = waiting.popleft()
+            try:
+                told.set_result(_of_daemon(home, any(each.wrong for each in own)))
+            except Exception as error:
+                told.set_exception(error)
 
 
 def _of_disk(home: Path) -> list[HomeFinding]:

@@ -16,7 +16,7 @@ from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
 from elasticd.core.recall import Record, without_promises
-from elasticd.core.words.records import JobRecord
+from elasticd.core.words.records import JobRecord, NodeRecord
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError, OperationError, UsageError
 from elasticd.pasting import of_home, quoted
@@ -95,15 +95,15 @@ def reset(
             locks.append(_locked(folder))
             _refuse_unmounted(folder, folders)
         lone = not _others(homes)
-        at_stake = set[JobId]() if keep_jobs or not lone else _unended(homes)
+        at_stake = set[JobId]() if keep_jobs else _unended(homes)
         if not yes:
-            _ask(homes, at_stake, checkpoints=checkpoints)
+            _ask(homes, at_stake if lone else set(), checkpoints=checkpoints)
         done = [_reset(folder, folders, keep_jobs=keep_jobs) for folder in homes]
     finally:
         for lock in locks:
             os.close(lock)
     if options.json:
-        print_json({"nodes": done})
+        print_json({"nodes": done, "unended": sorted(at_stake), "lone": lone})
         return
     _say_done(options.home, done, keep_jobs=keep_jobs)
     say(f"Start the daemon again.{_what_then(options.home, at_stake, lone=lone)}")
@@ -120,11 +120,12 @@ def _say_done(home: Path, done: Sequence[dict[str, Any]], *, keep_jobs: bool) ->
 
 def _what_then(home: Path, forgotten: set[JobId], *, lone: bool) -> str:
     """What is to be known before the daemon is started."""
-    if not lone:
-        return " The other nodes tell it the jobs."
+    others = "" if lone else " The other nodes tell it the jobs."
     if not forgotten:
-        return ""
+        return others
     back = quoted(of_home("reset --keep-jobs", home))
+    if not lone:
+        return f"{others} If none is left that has {_not_ended(forgotten)}, do this first: {back}"
     return (
         f" It knows no more of {_not_ended(forgotten)}, and no other node does."
         f" To have them back, do this first: {back}"
@@ -145,7 +146,13 @@ def _others(homes: Sequence[Path]) -> bool:
             known |= {*settings.peers}
         with contextlib.suppress(ElasticdError):
             known |= {*issuing.read(home)}
-        known |= {*whereabouts.read(home)}
+        known |= {*whereabouts.read(home, complain=False)}
+        with contextlib.suppress(OSError):
+            here |= {
+                each.node
+                for each in records_of(home / JOURNAL_NAME)
+                if isinstance(each, NodeRecord) and each.forgotten
+            }
     return bool(known - here)
 
 

@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -36,6 +37,8 @@ _AGAIN_SECONDS = 0.05
 _HUNG_UP = "it hung up"
 # sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
 _SHORT_PATH_BYTES = 100
+_CHDIR = threading.Lock()
+"""A process has one working folder."""
 
 
 # A file that is no socket, or a home that is no folder, has no daemon either.
@@ -251,7 +254,7 @@ def _connected_at_once(path: Path) -> socket.socket:
         if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
             found.connect(os.fspath(path))
         else:
-            with contextlib.chdir(path.parent):
+            with _CHDIR, contextlib.chdir(path.parent):
                 found.connect(path.name)
     except BaseException:
         found.close()

@@ -49,6 +49,8 @@ MOST_PEERS = 1024
 _READ_BYTES = 16 * 1024
 Connect = Callable[[tuple[str, int], float], socket.socket]
 _LONGEST_REASON = 300
+_TRIES, _AGAIN_SECONDS = 3, 1.0
+"""Of an address to which this machine itself seems to let nothing out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class JoinCall:
 
     connect: Connect = socket.create_connection
     wall: Wall = field(default_factory=Wall)
+    pause: Callable[[float], None] = time.sleep
 
     def called(self, address: str) -> socket.socket:
         """A connection; the caller closes it.
@@ -66,14 +69,20 @@ class JoinCall:
         """
         errors: list[OSError] = []
         for host, port in lookups.looked_up(address):
-            began = self.wall.now()
-            try:
-                return self.connect((host, port), CONNECT_SECONDS)
-            except OSError as error:
-                walled = self.wall.is_own(f"{host}:{port}", self.wall.now() - began)
-                if walled and error.errno == errno.EHOSTUNREACH:
-                    error.strerror = f"{error.strerror}: {CURE}"
-                errors.append(error)
+            for left in reversed(range(_TRIES)):
+                began = self.wall.now()
+                try:
+                    return self.connect((host, port), CONNECT_SECONDS)
+                except OSError as error:
+                    own = self.wall.is_own(f"{host}:{port}", self.wall.now() - began)
+                    if own and error.errno == errno.EHOSTUNREACH:
+                        # So it is for a while with one that is off, after it was called in vain.
+                        if left:
+                            self.pause(_AGAIN_SECONDS)
+                            continue
+                        error.strerror = f"{error.strerror}: {CURE}"
+                    errors.append(error)
+                    break
         raise errors[0]
 
 

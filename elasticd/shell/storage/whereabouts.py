@@ -29,7 +29,7 @@ MOST_ADDRESSES = 256
 log = structlog.get_logger(__name__)
 
 
-def read(home: Path) -> dict[NodeId, tuple[str, ...]]:
+def read(home: Path, *, complain: bool = True) -> dict[NodeId, tuple[str, ...]]:
     """What was noted, the oldest news first. Of a file that can't be read nothing: the others say
     it again."""
     path = papers.folder_of(home) / FILE_NAME
@@ -39,7 +39,8 @@ def read(home: Path) -> dict[NodeId, tuple[str, ...]]:
     except FileNotFoundError:
         pass
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-        log.warning("where others were last is not known", path=str(path), reason=str(error))
+        if complain:
+            log.warning("where others were last is not known", path=str(path), reason=str(error))
     return {}
 
 

@@ -47,8 +47,8 @@ class Whole:
         shares = world.shares_now if told.step == world.step + 1 else world.shares
         every = spec.recovery.recheck_every
         check = recheck.choose(spec.train.seed, told.step, every, shares)
-        # Where grains don't repeat, different bits say nothing.
-        if check is None or not office.exactness.kept:
+        # Where grains don't repeat, or members differ, different bits say nothing.
+        if check is None or not office.exactness.promised:
             return None
         found = office.trust.recheck(node, told, world, check)
         if found is None or office.parted_by_chips("gradients", office.trust.rechecks):
