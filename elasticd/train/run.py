@@ -112,7 +112,7 @@ class Run:
         self._own = OwnState(sys._getframe(1), (model, optimizer), self.state, data, collate, loss)
         batches = Batches(spec.batch.global_, spec.batch.micro)
         source = source_of(data, batches, spec.train.seed)
-        self._numbers = CountedNumbers(collate, loss)
+        self._numbers = CountedNumbers(collate, loss, model)
         self._collate: Collate = self._numbers.watched(collate) if collate else stack
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._clip_norm = clip_norm
@@ -317,8 +317,7 @@ class Run:
         self._seat.phase("evaluate")
         self._model.eval()
         try:
-            with self._runner.values.undisturbed():
-                return fn(self._model) if _takes_argument(fn) else fn()
+            return fn(self._model) if _takes_argument(fn) else fn()
         finally:
             for module, training in modes:
                 module._set_training_mode(training)

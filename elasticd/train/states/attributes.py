@@ -3,8 +3,8 @@
 An optimizer that counts its updates, a module whose temperature the loop's body lowers: what such
 values are belongs to a step as the arrays do. Those that have changed since the script's
 ``Run(…)`` are stored, given to others and put back. One that never changes is the script's own
-affair: it may hold a path, or a time, that differs between nodes. What forward passes change is
-looked after in passing.py.
+affair: it may hold a path, or a time, that differs between nodes. What forward passes count is
+left out too, since ranks make different numbers of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from elasticd.train.states.holders import (
     FROZEN,
     MOST_LEAVES,
     Holder,
-    OfModule,
     holders_of,
     is_tool,
     modules_of,
@@ -40,7 +39,7 @@ from elasticd.train.states.trees import (
 ATTRIBUTES = "attributes/"
 """How the names of their arrays begin."""
 
-ABSENT = object()
+_ABSENT = object()
 Values = dict[str, Any]
 Look = dict[str, Values]
 """What all holders had at one time, by the holder's name and the value's."""
@@ -61,12 +60,10 @@ class Attributes:
         self._changed: set[str] = set()
         self.thaws = 0
         """How often parameters may have been frozen, or not any longer."""
-        self._apart: set[str] = set()
-        """No part of the state."""
-        self.early: set[str] = set()
-        """What a process's first pass has made for all later ones: no part of the state of step 0,
-        since a process may have made that pass before the others do."""
+        self._passing: set[str] = set()
+        """What forward passes change."""
         self._left_out: set[str] = set()
+        self._before_pass: Look | None = None
         self._waiting: Values = {}
         """What was loaded for things that the script has not named yet."""
 
@@ -99,27 +96,25 @@ class Attributes:
         self._holders |= holders
         self._first |= _look(holders)
 
-    # What forward passes change.
+    # What forward passes do.
 
-    def of_modules(self) -> dict[str, OfModule]:
-        """The holders that forward passes may change."""
-        return {p: held for p, held in self._holders.items() if isinstance(held, OfModule)}
+    def begin_pass(self) -> None:
+        """The first forward pass of this process begins."""
+        self._before_pass = _look(self._holders)
 
-    def value(self, path: str) -> Any:
-        """What is there, by its name in the sums; ``ABSENT``: nothing."""
-        holder, _, name = path.removeprefix(ATTRIBUTES).partition(":")
-        held = self._holders.get(holder)
-        return ABSENT if held is None else held.values().get(name, ABSENT)
-
-    def set_value(self, path: str, value: Any) -> None:
-        """Put it there, if there is such a holder."""
-        name = path.removeprefix(ATTRIBUTES)
-        if name.partition(":")[0] in self._holders:
-            self._put(name, value)
+    def end_pass(self) -> list[str]:
+        """It has ended: what it changed is no part of the state. Returns what it has switched: by
+        holder and name what was None, true or false before."""
+        before, self._before_pass = self._before_pass, None
+        if before is None:
+            return []
+        changed = _differing(before, self._holders)
+        self._passing |= changed
+        return sorted(path for path in changed if _of(before, path) in (None, True, False))
 
     def leave_out(self, holder: str, name: str) -> None:
-        """This one is no part of the state."""
-        self._apart.add(f"{holder}:{name}")
+        """This one is no part of the state, as if a pass changed it."""
+        self._passing.add(f"{holder}:{name}")
 
     # Reading and writing.
 
@@ -133,7 +128,7 @@ class Attributes:
                 self._last[path] = values
                 self.thaws += last is None or last.get(FROZEN) != values.get(FROZEN)
                 self._changed |= _differing({path: self._first[path]}, {path: holder})
-        found = {**self._waiting, **self._values(self._changed - self._apart)}
+        found = {**self._waiting, **self._values(self._changed - self._passing)}
         return {
             path: take_apart(remembered(found[path]), _below(path), tensors)
             for path in sorted(found)
@@ -142,7 +137,7 @@ class Attributes:
     def install(self, stored: Mapping[str, Any], tensors: Mapping[str, mx.array]) -> None:
         """Put captured values in place; all others are as they were first."""
         loaded = {path: put_together(plain, tensors) for path, plain in stored.items()}
-        for path in sorted(self._changed - self._apart - loaded.keys()):
+        for path in sorted(self._changed - self._passing - loaded.keys()):
             self._put(path, _of(self._first, path))
         here = {path for path in loaded if path.partition(":")[0] in self._holders}
         self._changed = here
@@ -162,7 +157,7 @@ class Attributes:
 
     def since(self, before: Look) -> Values:
         """What has changed, as it is now; by name."""
-        return self._values(_differing(before, self._holders) - self._apart)
+        return self._values(_differing(before, self._holders) - self._passing)
 
     def put_back(self, before: Look) -> None:
         """All values are as they were."""
@@ -198,7 +193,7 @@ class Attributes:
     def _put(self, path: str, value: Any) -> None:
         self.thaws += 1
         holder, _, name = path.partition(":")
-        if value is ABSENT:
+        if value is _ABSENT:
             self._holders[holder].drop(name)
         else:
             self._holders[holder].put(name, remembered(value))
@@ -238,7 +233,7 @@ def _look(holders: Mapping[str, Holder]) -> Look:
 
 def _of(look: Look, path: str) -> Any:
     holder, _, name = path.partition(":")
-    return look.get(holder, {}).get(name, ABSENT)
+    return look.get(holder, {}).get(name, _ABSENT)
 
 
 def _differing(before: Look, holders: Mapping[str, Holder]) -> set[str]:

@@ -6,7 +6,7 @@ that comes from elsewhere, may have other leaves than the one in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,21 +128,28 @@ def makes_leaves(optimizer: optim.Optimizer) -> bool:
 
 class Shape:
     """Which dicts, lists and tuples of an optimizer's state every process makes by itself: those
-    that lead to its parameters, and those that were there for one of them in the beginning. What is
-    in them are leaves of the state. Any other is one leaf with all that is in it, and so is a tuple
-    that was empty, as it can only be replaced."""
+    that lead to its parameters, and those that were there for one of them when it began with that.
+    What is in them are leaves of the state. Any other is one leaf with all that is in it, and so is
+    a tuple that was empty, as it can only be replaced."""
 
     def __init__(self, optimizer: optim.Optimizer, parameters: Iterable[str]) -> None:
         self._optimizer, self._parameters = optimizer, frozenset(parameters)
         ends = {path[:end] for path in self._parameters for end, c in enumerate(path) if c == "."}
         self._ways = self._parameters | ends | {""}
         self._kinds: dict[tuple[bool, str], type] = {}
-        slots(optimizer.state, self._note)
+        self._note()
 
-    def _note(self, path: str, value: Any) -> bool:
-        if value != ():
-            self._kinds.setdefault(self._place(path), type(value))
-        return True
+    def made(self, parameters: Container[str]) -> None:
+        """The optimizer has just made what it begins with for these, too."""
+        self._note(lambda path: self.of(path) in parameters)
+
+    def _note(self, wanted: Callable[[str], bool] = lambda path: True) -> None:
+        def note(path: str, value: Any) -> bool:
+            if value != () and wanted(path):
+                self._kinds.setdefault(self._place(path), type(value))
+            return True
+
+        slots(self._optimizer.state, note)
 
     def _opens(self, path: str, value: Any) -> bool:
         return self._inner(path) in self._ways or self._kinds.get(self._place(path)) is type(value)

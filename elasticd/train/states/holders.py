@@ -26,8 +26,6 @@ _DEEPEST = 4
 _CHANGE_IN_PLACE = (dict, list, tuple, np.ndarray)
 FROZEN = "_no_grad"
 """Where a module has the names of those of its parameters that are not trained: a set."""
-TRAINING = "_training"
-"""Where it has whether it is in training mode."""
 _OF_OPTIMIZERS = frozenset(("_initialized", "_state", "_schedulers", "filters"))
 
 
@@ -61,7 +59,7 @@ def is_tool(name: str, value: Any) -> bool:
 def unkept(name: str, value: Any) -> UsageError:
     """What to say of an optimizer's attribute that changes and can't be stored."""
     return UsageError(
-        f"{name} is a {type(value).__name__} that changes with each update, and it can't be stored:"
+        f"{name} is a {type(value).__name__} that changes, and it can't be stored:"
         f" keep numbers, arrays, or lists and dicts of up to {MOST_LEAVES} of them instead"
     )
 
@@ -105,7 +103,7 @@ class _OfObject:
         return vars(self._thing).get(name)
 
 
-class OfModule:
+class _OfModule:
     """What a module holds besides arrays and modules: which of its parameters are frozen, too, and
     whether it is in training mode."""
 
@@ -141,10 +139,6 @@ class OfModule:
 
     def found(self, name: str) -> Any:
         return vars(self._module).get(name, self._module.get(name))
-
-    def names(self) -> set[str]:
-        """All that are there, even if they can't be stored."""
-        return {*vars(self._module), *self._module}
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -223,7 +217,7 @@ def holders_of(name: str, thing: Any) -> dict[str, Holder]:
     if isinstance(thing, Module):
         modules: list[tuple[str, Module]] = thing.named_modules()  # type: ignore[no-untyped-call]
         for path, module in modules:
-            found[f"{name}.{path}" if path else name] = OfModule(module)
+            found[f"{name}.{path}" if path else name] = _OfModule(module)
     elif isinstance(thing, optim.Optimizer):
         _of_optimizer(name, thing, found)
     return found

@@ -42,6 +42,7 @@ class Moments:
 
     def _make(self, paths: frozenset[str]) -> None:
         self._optimizer.init(narrowed(self._model.parameters(), paths.__contains__))
+        self.shape.made(paths - self.begun)
         self.begun = paths
 
     def fit(self, saved: Iterable[str]) -> None:

@@ -333,10 +333,8 @@ class TrainingState:
             # A process may have made a forward pass before the others do.
             for path in self.lazy.paths:
                 tensors.pop(MODEL + path, None)
-        early = self.attributes.early if point.step == 0 else ()
-        values = {path: value for path, value in own.values.items() if path not in early}
         plain: dict[str, Any] = {} if own.plain is None else {"optimizer": own.plain}
-        plain |= {"attributes": values, "tracked": self._capture_user(tensors)}
+        plain |= {"attributes": own.values, "tracked": self._capture_user(tensors)}
         mx.eval(tensors)
         # Nor does anybody say that it has seen a grain.
         if self.summed is not None and point.step > 0:

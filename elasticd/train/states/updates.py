@@ -39,8 +39,6 @@ class Reduced:
     gradients: Any
     not_finite: str = ""
     """The path of a gradient that isn't."""
-    unlike: tuple[str, ...] = ()
-    """Values of modules in which the grains have left different things."""
 
 
 @dataclass(frozen=True)

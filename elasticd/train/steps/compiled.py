@@ -15,8 +15,6 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
-from elasticd.train.states.attributes import Attributes
-from elasticd.train.states.passing import PassValues
 from elasticd.train.states.picture import Picture
 from elasticd.train.steps.passcaches import KnownEntries, PassCaches, arrays_of, nearly_same
 
@@ -36,11 +34,10 @@ class CompiledLoss:
         self._in_a_row = 0
         self._told = False
         self._known = KnownEntries(nearly_same)
-        self._values = _Undone(model)
 
     def renew(self) -> None:
         """Before the grains of a step: trace anew if the model's modules are no longer as they
-        were. What the trace itself has counted there is undone. If something can't be compared
+        were. What the trace itself has counted there is no change. If something can't be compared
         every step is traced anew."""
         if self._traced_with is None:
             return
@@ -55,7 +52,7 @@ class CompiledLoss:
 
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
-            self._compiled = _compiled(self._model, self._eager, self._traces, self._values)
+            self._compiled = _compiled(self._model, self._eager, self._traces)
         result: tuple[Any, Any]
         result, entries = self._compiled(args, named)
         self._known.check(entries)
@@ -75,26 +72,8 @@ class CompiledLoss:
             )
 
 
-class _Undone:
-    """What a trace makes of the modules' values."""
-
-    def __init__(self, model: Module) -> None:
-        self._attributes = Attributes()
-        self._attributes.watch("model", model)
-        self._values = PassValues(self._attributes)
-
-    def begin(self) -> None:
-        """They are as they should be again."""
-        self._attributes.renew()
-        self._values.step_begins()
-
-    def undo(self) -> None:
-        """They are as they were at :meth:`begin`."""
-        self._values.restore()
-
-
 def _compiled(
-    model: Module, eager: Callable[..., Any], traces: list[None], values: _Undone
+    model: Module, eager: Callable[..., Any], traces: list[None]
 ) -> Callable[..., tuple[Any, Any]]:
     """It leads back to nothing that holds it, so that it is freed when another takes its place, and
     not in the middle of that one's trace, by the garbage collector."""
@@ -104,13 +83,11 @@ def _compiled(
         traces.append(None)
         caches = PassCaches(model)
         caches.step_begins()
-        values.begin()
         try:
             result = eager(model, *args, **named)
             return result, arrays_of(caches.made())
         finally:
             caches.clear()
-            values.undo()
 
     state: Any = [model.state, mx.random.state]
     return mx.compile(trace, inputs=state, outputs=state)

@@ -1,5 +1,5 @@
 """Numbers of the script's own that a loss or ``collate`` changes: globals, variables around a
-function, attributes of an object.
+function, attributes of a module or another object.
 
 Ranks make different numbers of passes, and who joins begins with none. So what goes on with such a
 number has other bits there. What is only counted does no harm: nobody else reads it.
@@ -47,7 +47,7 @@ class CountedNumbers:
         yield
         for name, was in before.items():
             now = self._read[name]()
-            if type(was) in _NUMBERS and type(now) in _NUMBERS and now != was:
+            if type(was) in _NUMBERS and type(now) in _NUMBERS and now != was and now == now:
                 del self._read[name]
                 self._news.append(
                     f"{name}: the loss or collate changes this number for each grain, and reads it "
@@ -91,9 +91,10 @@ def _places(functions: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
             if ("DEREF", name) in wanted:
                 places[name] = _cell_reader(cell)
     for thing in found:
-        own = {} if isinstance(thing, Module) else attributes(thing)
+        own = attributes(thing)
         for name in own:
-            if ("ATTR", name) in wanted:
+            # A module's private ones are of its caches, as a rule.
+            if ("ATTR", name) in wanted and not (isinstance(thing, Module) and name[0] == "_"):
                 places[f"{type(thing).__name__}.{name}"] = _reader(own, name)
     return places
 

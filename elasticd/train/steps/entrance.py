@@ -15,7 +15,6 @@ import mlx.optimizers as optim
 from elasticd.checkpoints.codec import read_tensors
 from elasticd.errors import GenerationLost, MismatchError, RotError, SpentError, StateError
 from elasticd.train.states.imports import read_parameters
-from elasticd.train.states.passing import is_value, read
 from elasticd.train.states.state import Loaded
 from elasticd.train.states.updates import Update, check_follow, unpacked
 from elasticd.train.steps import randomness, streams
@@ -253,9 +252,6 @@ class Entrance:
         if changed:  # of most models nothing: looking for the places takes a while
             places = self._state.model_slots()
             for path, array in changed.items():
-                if is_value(path):
-                    self._state.attributes.set_value(path, read(array))
-                else:
-                    places[path].put(array)
+                places[path].put(array)
             del places
         self._state.update(gradients)

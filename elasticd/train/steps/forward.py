@@ -10,7 +10,7 @@ this process: a cache that came of a grain's samples, or of parameters, is anoth
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ import mlx.core as mx
 
 from elasticd.errors import UsageError
 from elasticd.train.states.lazy import is_private
-from elasticd.train.states.passing import PassValues
 from elasticd.train.states.state import TrainingState
+from elasticd.train.states.summed import is_statistic
 from elasticd.train.states.trees import Slot, describe, same_bits, same_place, share
 from elasticd.train.steps.layout import Layout
 from elasticd.train.steps.passcaches import KnownEntries, PassCaches, PassEntry, arrays_of, put_back
@@ -58,7 +58,9 @@ class Forward:
         """Of private dicts, what was tried."""
         self._dicts = PassCaches(state.model)
         self._trial: _Trial | None = None
-        self.values = PassValues(state.attributes)
+        self.set_up: list[str] = []
+        """What to say, in sentences, of arrays that this process's first pass has set up, and that
+        no later one will."""
 
     def begin(self, grain: int | None) -> None:
         """Put the committed state in place, before a pass of ``grain``; None: of one that is only
@@ -72,7 +74,8 @@ class Forward:
             self._dicts.step_begins()
             if self._delicate is None or self._delicate:
                 self._keep_apart()
-            self.values.step_begins()
+            if self._delicate is None:
+                self._state.attributes.begin_pass()
         self.restore()
         if self._trial is not None:
             for path, array in self._trial.regrown.items():
@@ -89,7 +92,6 @@ class Forward:
     def restore(self) -> None:
         """Put the committed state in place."""
         self._dicts.clear()
-        self.values.restore()
         delicate = self._delicate
         for path, array in self.base.items():
             if delicate is None or path in delicate:
@@ -109,18 +111,14 @@ class Forward:
     def forget(self) -> None:
         """The step is reduced: what comes next is another state."""
         self._slots, self.base, self._trial = {}, {}, None
-        self.values.forget()
 
     @property
     def is_first(self) -> bool:
         """Whether this process has made no pass before."""
         return self._delicate is None
 
-    def find_assigned(
-        self, given: Container[str], *outputs: Any
-    ) -> tuple[dict[str, mx.array], list[str]]:
-        """After this process's first pass: the arrays that it assigned, by path, and the names of
-        modules' values that it changed. Not by their bits:
+    def find_assigned(self, given: Container[str], *outputs: Any) -> dict[str, mx.array]:
+        """After this process's first pass: the arrays that it assigned, by path. Not by their bits:
         a buffer that has converged is assigned all the same. But of what is ``given`` a gradient
         only those whose bits are others. Private arrays that it made for later passes, or in
         another shape, are no part of that: the former are committed at once, as this pass, which
@@ -129,6 +127,7 @@ class Forward:
         Raises:
             UsageError: the pass made other arrays come, or any go.
         """
+        switched = self._state.attributes.end_pass()
         entries = arrays_of(self._dicts.made())
         slots = self._state.model_slots()
         after = {path: slot.value for path, slot in slots.items() if path not in entries}
@@ -139,15 +138,15 @@ class Forward:
         mx.eval(outputs, after)
         self._slots |= {path: slots[path] for path in come}
         self.base |= {path: after[path] for path in come}
-        regrown = {path for path, array in after.items() if self._is_regrown(path, array)}
-        values = self.values.first_ends(come, regrown | entries.keys())
-        return {
+        assigned = {
             path: array
             for path, array in after.items()
             if path not in come
-            and path not in regrown
+            and not self._is_regrown(path, array)
             and not (same_bits if path in given else same_place)(self.base[path], array)
-        }, values
+        }
+        self.set_up = _set_up(assigned, switched)
+        return assigned
 
     def accept(self, layout: Layout) -> None:
         """``layout`` says what a pass may change."""
@@ -159,12 +158,7 @@ class Forward:
         Raises:
             UsageError: it took some away.
         """
-        arrays = {leaf.path: self._left(leaf.path) for leaf in layout.floats + layout.integers}
-        return arrays | self.values.after(layout.value_paths)
-
-    def before(self, layout: Layout) -> dict[str, mx.array]:
-        """The committed state, by path, with the values of modules that a pass may change."""
-        return self.base | self.values.before(layout.value_paths)
+        return {leaf.path: self._left(leaf.path) for leaf in layout.state}
 
     def replaced(self, layout: Layout, given: Container[str]) -> dict[str, mx.array]:
         """Arrays that the pass replaced though it isn't known to change them (a compiled function
@@ -193,12 +187,6 @@ class Forward:
             "pass leave an array of that shape there, or keep what comes and goes outside of the "
             "module"
         )
-
-    def look_at_values(self, layout: Layout, replaced: Mapping[str, mx.array]) -> None:
-        """A pass has ended, which ``replaced`` these: find what it has left in modules' values."""
-        regrown = {path for path, array in replaced.items() if self._is_regrown(path, array)}
-        made = arrays_of(self._dicts.made()).keys()
-        self.values.pass_ends(layout.value_paths, regrown | made)
 
     def tries_again(self, grain: int, replaced: Mapping[str, mx.array]) -> bool:
         """Whether the pass of ``grain`` has to be made once more, to see if what it ``replaced`` in
@@ -283,3 +271,20 @@ class Forward:
             "let every pass assign it, as in x = mx.where(condition, changed, x). "
             "Statistics named running_mean and running_var may change from any step on"
         )
+
+
+def _set_up(assigned: Mapping[str, mx.array], switched: Sequence[str]) -> list[str]:
+    """Of arrays beside something that the same pass has ``switched``, in the same module."""
+    found = []
+    for path, array in sorted(assigned.items()):
+        holder = f"model.{path}".rpartition(".")[0]
+        beside = [name for name in switched if name.partition(":")[0] == holder]
+        if beside and mx.issubdtype(array.dtype, mx.floating) and not is_statistic(path):
+            found.append(
+                f"the first forward pass assigns the model's {path} and changes "
+                f"{beside[0].replace(':', '.')}. Each pass finds the array as it was when the step "
+                "began, but not that value: if it says that the array is set up, it never is. Set "
+                "it up above the loop, or in its body (docs/writing-jobs.md, What a forward pass "
+                "changes)"
+            )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ import mlx.core as mx
 
 from elasticd.errors import UsageError
 from elasticd.recovery.recheck import Check, choose
-from elasticd.train.states.passing import PassValues
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps.accumulate import GrainSums
 from elasticd.train.steps.forward import Forward
@@ -151,9 +150,8 @@ class Grains:
         given = layout.given(gradients)
         self._check_given(given)
         forward = self._forward
+        vector = layout.pack(loss, forward.base, forward.state_of(layout), given)
         replaced = forward.replaced(layout, given)
-        forward.look_at_values(layout, replaced)
-        vector = layout.pack(loss, forward.before(layout), forward.state_of(layout), given)
         if (self.probe.wants_grain or not self._beside) and forward.tries_again(grain, replaced):
             return
         if self.probe.wants_grain:
@@ -177,9 +175,9 @@ class Grains:
         """That of the step, which the job's first grain shows."""
         if self.layout is None or self._forward.is_first:
             given = flatten(gradients)
-            assigned, values = self._forward.find_assigned(given, loss.mean, gradients)
+            assigned = self._forward.find_assigned(given, loss.mean, gradients)
             if self.layout is None:
-                self._leaves.learn(assigned, given, loss.metrics, values)
+                self._leaves.learn(assigned, given, loss.metrics)
                 self._seat.replays(self._standing.replays)
         layout = self.layout
         assert layout is not None
@@ -196,17 +194,13 @@ class Grains:
 
     def _tell_of(self, grain: int, vector: Vector, replaced: Mapping[str, mx.array]) -> None:
         assert self.world is not None
-        assert self.layout is not None
         mx.eval(vector, replaced)
-        shown = self.layout.without_values(vector)
-        self._seat.rechecked(self.world, self._standing.step, grain, shown)
+        self._seat.rechecked(self.world, self._standing.step, grain, list(vector))
 
     def _show(self, grain: int, vector: Vector, replaced: Mapping[str, mx.array]) -> None:
         assert self.world is not None
-        assert self.layout is not None
         mx.eval(vector, replaced)
-        shown = self.layout.without_values(vector)
-        self.proving.show_grain(self.world, self._standing.step, grain, shown)
+        self.proving.show_grain(self.world, self._standing.step, grain, vector)
 
     def _take_probe(self, layout: Layout, vector: Vector, given: Mapping[str, mx.array]) -> None:
         standing = self._standing
@@ -225,33 +219,13 @@ class Grains:
     # What becomes of them.
 
     def name_means(self, reduced: Reduced) -> None:
-        """Say on main's stderr what of the first step may better be no mean of its grains, and what
-        of any step is no part of the state."""
-        self.values.unlike(reduced.unlike)
-        aloud = self.world is not None and self.world.rank == 0
-        if self._standing.step == 1 and aloud:
-            name_own(self.probe.named_means(reduced.state), aloud=True)
-        name_own(self.values.news(), aloud=aloud)
-
-    @property
-    def values(self) -> PassValues:
-        """What forward passes make of modules' values."""
-        return self._forward.values
-
-    def updated(self, changed: Collection[str]) -> None:
-        """The update was made, with what was ``changed``."""
-        layout = self.layout
-        self.values.updated(() if layout is None else layout.value_paths, changed)
-        self.values.show()
-
-    def body_ends(self) -> None:
-        """The loop's body is over."""
-        self.values.body_ends()
-        name_own(self.values.news(), aloud=self.world is not None and self.world.rank == 0)
+        """Say on main's stderr what of the first step may better be no mean of its grains."""
+        if self._standing.step == 1 and self.world is not None and self.world.rank == 0:
+            means = self.probe.named_means(reduced.state)
+            name_own([*self._forward.set_up, *means], aloud=True)
 
     def put_back(self) -> None:
         """Forward passes have left their marks on the state, which are not its own."""
-        self.values.hide()
         self._forward.restore()
         self._forward.forget()
         self._given = None
@@ -261,7 +235,6 @@ class Grains:
         self.sums.clear()
         self.probe.left = {}
         self.put_back()
-        self.values.show()
 
     def renounce(self) -> None:
         """Memory ran out: drop what was computed of the step."""

@@ -11,9 +11,6 @@ loss says otherwise; one of weight 0 adds nothing, whatever its values are.
 The leaves are a function of the state, so all ranks have the same (see leaves.py). In a step some
 gradients may be absent, of all grains alike: they are summed as zeros, and not handed back. State
 that no grain has changed stays as it was.
-
-The Python values of modules that a forward pass may change (passing.py) travel as such bytes, too.
-Where they differ they stay as they were.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 
 from elasticd.checkpoints.codec import model_digest
 from elasticd.errors import StateError, UsageError
-from elasticd.train.states.passing import is_fit, is_value
 from elasticd.train.states.summed import is_statistic, narrowed
 from elasticd.train.states.trees import describe
 from elasticd.train.states.updates import Reduced
@@ -72,7 +68,6 @@ class Layout:
     gradients: tuple[Leaf, ...]
     metrics: tuple[str, ...]
     template: Any = field(compare=False, repr=False)
-    values: tuple[Leaf, ...] = ()
 
     @classmethod
     def of(
@@ -98,24 +93,19 @@ class Layout:
             check_sums(path, array)
             dtype = parameters[path].dtype if path in parameters else array.dtype
             leaves.append(Leaf(path, tuple(array.shape), dtype))
-        kinds: tuple[list[Leaf], list[Leaf], list[Leaf]] = ([], [], [])
+        kinds: tuple[list[Leaf], list[Leaf]] = ([], [])
         for path in sorted(changed):
             array = changed[path]
             integer = not mx.issubdtype(array.dtype, mx.floating)
-            kind = 2 if is_value(path) else integer
-            kinds[kind].append(Leaf(path, tuple(array.shape), array.dtype))
-        floats, integers, values = map(tuple, kinds)
+            kinds[integer].append(Leaf(path, tuple(array.shape), array.dtype))
+        floats, integers = map(tuple, kinds)
         template = tree_map_with_path(lambda path, _: path, gradients)
-        return cls(floats, integers, tuple(leaves), tuple(sorted(metrics)), template, values)
+        return cls(floats, integers, tuple(leaves), tuple(sorted(metrics)), template)
 
     @cached_property
     def state(self) -> tuple[Leaf, ...]:
         """The state that a forward pass changes."""
-        return self.floats + self.integers + self.values
-
-    @cached_property
-    def value_paths(self) -> frozenset[str]:
-        return frozenset(leaf.path for leaf in self.values)
+        return self.floats + self.integers
 
     @cached_property
     def state_paths(self) -> frozenset[str]:
@@ -130,7 +120,7 @@ class Layout:
         """Elements of each piece of a vector."""
         header = 2 + len(self.metrics) + len(self.gradients) + len(self.state)
         sizes = [header, *(leaf.size for leaf in self.floats)]
-        for leaf in self.integers + self.values:
+        for leaf in self.integers:
             sizes += [2 * leaf.size * leaf.dtype.size] * 2
         return (*sizes, *(leaf.size for leaf in self.gradients))
 
@@ -200,7 +190,7 @@ class Layout:
         changes = [_differ(base[path], array) for path, array in after.items()]
         vector = [mx.concatenate([mx.stack(means), mx.array(flags, mx.float32), *changes])]
         vector += [times(_flat(after[leaf.path])) for leaf in self.floats]
-        for leaf in self.integers + self.values:
+        for leaf in self.integers:
             digits = _half_bytes(after[leaf.path])
             vector += [digits, digits * digits]
         for leaf in self.gradients:
@@ -215,15 +205,6 @@ class Layout:
                 "must stay as they are"
             )
         return array
-
-    def without_values(self, vector: Vector) -> Vector:
-        """What of a grain's vector has to be the same wherever it is computed. What a compiled
-        function has counted as it was traced isn't."""
-        if not self.values:
-            return vector
-        first = 1 + len(self.floats) + 2 * len(self.integers)
-        header = vector[0][: -len(self.values)]
-        return [header, *vector[1:first], *vector[first + 2 * len(self.values) :]]
 
     def split(self, flat: mx.array) -> Vector:
         """A vector that lies in one flat array, in pieces."""
@@ -250,13 +231,6 @@ class Layout:
         state = {leaf.path: _restore(leaf, next(pieces), divisor) for leaf in self.floats}
         for leaf in self.integers:
             state[leaf.path] = _agreed(leaf, next(pieces), next(pieces), grains)
-        unlike = []
-        for leaf in self.values:
-            value = _alike(leaf, next(pieces), next(pieces), grains)
-            if value is not None and is_fit(value):
-                state[leaf.path] = value
-            elif changes[leaf.path]:
-                unlike.append(leaf.path)
         gradients = {}
         for (path, count), leaf, piece in zip(there.items(), self.gradients, pieces, strict=True):
             if 0 < count < grains:
@@ -274,7 +248,7 @@ class Layout:
         loss, *shown = header
         metrics = dict(zip(self.metrics, shown, strict=True))
         wrong = _not_finite(gradients, sums) if finite else ""
-        return Reduced(loss, weight, metrics, state, self.tree_of(gradients), wrong, (*unlike,))
+        return Reduced(loss, weight, metrics, state, self.tree_of(gradients), wrong)
 
     def header(self, total: Vector) -> tuple[list[float], float]:
         """The means of the loss and of the metrics over a step, and the weight of them all.
@@ -399,20 +373,12 @@ def _not_finite(gradients: Mapping[str, mx.array], sums: Sequence[mx.array]) -> 
 
 
 def _agreed(leaf: Leaf, digits: mx.array, squares: mx.array, grains: int) -> mx.array:
-    array = _alike(leaf, digits, squares, grains)
-    if array is None:
+    total, square = np.array(digits, dtype=np.float64), np.array(squares, dtype=np.float64)
+    if not np.array_equal(total * total, square * grains):
         raise StateError(
             f"{leaf.path} is {leaf.dtype} and differs between the grains of a step, so the state "
             "after the step would depend on who computed what; freeze it or make it a float"
         )
-    return array
-
-
-def _alike(leaf: Leaf, digits: mx.array, squares: mx.array, grains: int) -> mx.array | None:
-    """What all grains have; None if they differ."""
-    total, square = np.array(digits, dtype=np.float64), np.array(squares, dtype=np.float64)
-    if not np.array_equal(total * total, square * grains):
-        return None
     low, high = np.split((total / grains).astype(np.uint8), 2)
     array = mx.array(low | (high << 4)).view(leaf.dtype)
     return array.reshape(leaf.shape)

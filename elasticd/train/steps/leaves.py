@@ -7,12 +7,11 @@ do. The gradients are those of all that is trained when the step begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
 
-from elasticd.train.states.passing import MOST_BYTES, is_value
 from elasticd.train.states.state import TrainingState, model_tree
 from elasticd.train.states.summed import Shaped, Summed, is_statistic, joined, narrowed
 from elasticd.train.states.trees import arrays, dtype_name
@@ -42,9 +41,8 @@ class Leaves:
         assigned: Mapping[str, mx.array],
         given: Mapping[str, mx.array],
         metrics: Mapping[str, mx.array],
-        values: Iterable[str] = (),
     ) -> None:
-        """Take note of the job's first grain. ``values``: what it changed of modules' values.
+        """Take note of the job's first grain.
 
         Raises:
             UsageError: it changed what has a gradient too, or a gradient can't be summed.
@@ -62,9 +60,7 @@ class Leaves:
             if path not in trained
         ]
         self._learnt = Summed(
-            tuple(sorted(assigned.keys() | later | {*values})),
-            tuple(beside),
-            tuple(sorted(metrics)),
+            tuple(sorted(assigned.keys() | later)), tuple(beside), tuple(sorted(metrics))
         )
         self._state.summed = self._learnt
         self._find()
@@ -88,9 +84,6 @@ class Leaves:
         if len(kept) < len(trained):
             tree = narrowed(tree, kept.__contains__)
         tree = joined(tree, summed.tree_beside(model_tree(self._state.model)))
-        assigned = {
-            path: mx.zeros((MOST_BYTES,), mx.uint8) if is_value(path) else places[path]
-            for path in summed.assigned
-        }
+        assigned = {path: places[path] for path in summed.assigned}
         self._known = summed, tuple(trained)
         self.layout = Layout.of(tree, places, assigned, summed.metrics)

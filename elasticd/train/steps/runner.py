@@ -49,7 +49,6 @@ class StepRunner:
         self.seed, self.steps = seat.spec.train.seed, seat.spec.train.steps
         self._standing = Standing(seat, state)
         self._grains = Grains(self._standing, cut)
-        self.values = self._grains.values
         self.entrance = Entrance(self._standing, self._grains)
         self._summing = Summing(seat, self._grains)
         self._update_times = Lately()
@@ -230,7 +229,6 @@ class StepRunner:
         commit only."""
         world, before = self.world, self.point
         assert world is not None
-        self.values.hide()
         told = self._standing.loss = None if self._skips else reduced.loss
         if optimizer is None:
             self._skips = True
@@ -262,7 +260,6 @@ class StepRunner:
         self._commit()
         if update is not None and self.seat.owes_update():
             self._standing.updated(update, touched)
-        self._grains.updated(() if self._skips else reduced.state)
         randomness.seed_body(self.seed, self.point.step)
 
     # Commits.
@@ -285,7 +282,6 @@ class StepRunner:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
         self.calls.end()
-        self._grains.body_ends()
         if self.calls.void or self.ending.left or (not self._looping and self._standing.set_up):
             # That code ran on a state which isn't, or isn't any longer, the job's.
             self._grains.put_back()
@@ -326,7 +322,6 @@ class StepRunner:
         """The script has left its loop, in a body that had ``applied`` its step."""
         self.calls.shut(BEHIND)
         if applied and not self.calls.void:
-            self._grains.body_ends()
             self._standing.publish()
             self.logs.body_ends()
         self.logs.end()

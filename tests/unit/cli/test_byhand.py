@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -81,6 +82,34 @@ def test_what_takes_the_room_and_may_go_is_said_where_no_daemon_runs(
         subprocess.run(["rm", "-r", path], check=True)
     found = told(home)
     assert removed(found["cure"]) == [] and "outside of its home" in found["cure"]
+
+
+def test_what_a_reset_put_aside_is_named_only_if_no_job_could_be_had_from_it(
+    told: Callable[[Path], dict[str, Any]], ctl: Ctl, home: Path
+) -> None:
+    lived(home)
+    (home / "journal.lost").write_bytes(b"x" * 2 * MIB)
+    cure = told(home)["cure"]
+    assert removed(cure) == [home / "journal.lost"] and "By hand: if nobody needs them, " in cure
+    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    assert removed(told(home)["cure"]) == []
+
+
+def test_what_lies_on_another_disk_frees_nothing_here(
+    told: Callable[[Path], dict[str, Any]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(home)
+    on_other = Path("/dev/shm") / f"elasticd-{os.getpid()}-logs"
+    if not on_other.parent.is_dir() or on_other.parent.stat().st_dev == home.stat().st_dev:
+        pytest.skip("there is no other file system")
+    try:
+        (home / "logs").rename(home / "logs-before")
+        (on_other / "b-2").mkdir(parents=True)
+        (on_other / "b-2" / "x").write_bytes(b"x" * 4 * MIB)
+        (home / "logs").symlink_to(on_other)
+        assert home / "logs" / "b-2" not in removed(told(home)["cure"])
+    finally:
+        shutil.rmtree(on_other, ignore_errors=True)
 
 
 def test_the_commands_are_named_where_a_daemon_runs(

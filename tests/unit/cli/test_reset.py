@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from elasticd import archive
-from elasticd.core.words.records import JobRecord
+from elasticd.core.words.records import JobRecord, NodeRecord
 from elasticd.errors import DamageError
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.storage import founding, whereabouts
@@ -88,7 +88,7 @@ def test_the_others_tell_the_jobs_only_if_there_are_others(ctl: Ctl, home: Path)
         lived(each)
         name(each, number, [1 - number])
     code, out, _ = ctl("reset", "--yes", "--home", str(nodes[0]))
-    assert code == 0 and out.endswith("The other nodes tell it the jobs.\n")
+    assert code == 0 and "The other nodes tell it the jobs. If none is left that has 1 job" in out
     code, out, _ = ctl("reset", "--yes", "--home", str(home))
     assert code == 0 and "It knows no more of 1 job that has not ended, and no other" in out
     name(nodes[0], 0, [1, 2])
@@ -105,6 +105,24 @@ def test_a_node_that_let_others_in_is_not_the_only_one(ctl: Ctl, home: Path) -> 
     assert "no other node does" in ctl("reset", "--yes", "--home", str(home))[1]
     write_durable(path, b'{"n": ["127.0.0.1:7070"], "m": ["10.0.0.2:7070"]}')
     assert "The other nodes tell it" in ctl("reset", "--yes", "--home", str(home))[1]
+    records = StableRecords(home)
+    records.persist("node", NodeRecord(NodeId("m"), 1, forgotten=True))
+    records.persist("job", JobRecord(JobId("b-2"), 2, {"job": {"name": "b"}}, "0" * 64, "queued"))
+    records.close()
+    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
+    said = json.loads(out)
+    assert (code, said["unended"], said["lone"]) == (0, ["b-2"], True), "m was forgotten"
+
+
+def test_where_others_were_may_be_damaged(
+    ctl: Ctl, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lived(home)
+    founding.found(home, NodeId("n"))
+    write_durable(home / "cluster" / whereabouts.FILE_NAME, b"\xff")
+    code, out, _ = ctl("reset", "--yes", "--json", "--home", str(home))
+    assert code == 0 and json.loads(out)["unended"] == ["a-1"]
+    assert "not known" not in capfd.readouterr().out
 
 
 def test_who_is_asked_is_told_what_would_be_gone(

@@ -141,11 +141,30 @@ def test_a_mac_that_lets_nothing_out_says_so_with_the_cure(
     def refused(where: tuple[str, int], seconds: float) -> socket.socket:
         raise OSError(number, os.strerror(number))
 
-    call = JoinCall(refused, Wall(system, lambda: [IPv4Network("10.0.0.0/24")], lambda: 0.0))
+    pauses = list[float]()
+    wall = Wall(system, lambda: [IPv4Network("10.0.0.0/24")], lambda: 0.0)
     token = Token(host.member.cluster_id, b"s" * 16, (address,))
     with pytest.raises(OperationError) as caught:
+        call = JoinCall(refused, wall, pauses.append)
         joining.ask(token, authority.new_key(), GUEST, str, call=call)
     assert str(caught.value) == f"could not join: {address}: {said}"
+    assert len(pauses) == (2 if CURE in said else 0)
+
+
+def test_a_mac_that_is_off_is_not_taken_for_a_wall(host: Host) -> None:
+    """Who was called in vain a moment ago is refused at once, for a while."""
+    ends = [errno.EHOSTUNREACH, errno.EHOSTUNREACH, errno.ETIMEDOUT]
+
+    def refused(where: tuple[str, int], seconds: float) -> socket.socket:
+        number = ends.pop(0)
+        raise OSError(number, os.strerror(number))
+
+    wall = Wall("darwin", lambda: [IPv4Network("10.0.0.0/24")], lambda: 0.0)
+    token = Token(host.member.cluster_id, b"s" * 16, ("10.0.0.1:7070",))
+    with pytest.raises(OperationError) as caught:
+        call = JoinCall(refused, wall, lambda seconds: None)
+        joining.ask(token, authority.new_key(), GUEST, str, call=call)
+    assert str(caught.value).endswith(": no answer in time") and not ends
 
 
 def test_where_bonjour_says_is_tried_last_and_trusted_no_more_than_others(

@@ -168,7 +168,7 @@ def test_a_wrong_body_is_told(body: Callable[..., None], says: str) -> None:
 
 
 def change_late(model: Any) -> None:
-    if model.passes > 1:
+    if model.passes > 4:
         model.table = model.table + 1
 
 
@@ -180,7 +180,7 @@ def taking_away(name: str, left: Any = None) -> Callable[[Any], None]:
     """What the first pass has left alone, or has assigned."""
 
     def forward(model: Any) -> None:
-        if model.passes > 1:
+        if model.passes > 4:
             setattr(model, name, left)
         elif name == "moved":
             model.moved = tuple(array + 1 for array in model.moved)
@@ -346,7 +346,7 @@ def named_pair_loss(model: Any, batch: mx.array) -> Any:
 
 
 def late_metrics(model: Any, batch: mx.array) -> Any:
-    shown = {"hits": 1.0} if model.passes < 1 else {"share": 1.0}
+    shown = {"hits": 1.0} if model.passes <= 3 else {"share": 1.0}
     return elasticd.Weighted(model(batch).square().mean(), len(batch), shown)
 
 

@@ -66,6 +66,21 @@ class Keeping(optim.Optimizer):
         return parameter - 0.1 * gradient
 
 
+class Factored(optim.Optimizer):
+    """Keeps another thing of matrices than of vectors."""
+
+    def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
+        rows, columns = mx.zeros(parameter.shape[:1]), mx.zeros(parameter.shape[1:])
+        state.update(
+            {"f": {"rows": rows, "columns": columns}} if parameter.ndim > 1 else {"v": rows}
+        )
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: Any) -> mx.array:
+        if "f" in state:
+            state["f"]["rows"] += gradient.mean(axis=1)
+        return parameter - 0.1 * gradient
+
+
 def slowly(state: Any, mean: mx.array) -> None:
     state.setdefault("slow", {"means": []})["means"].append(mean)
 
@@ -118,6 +133,25 @@ def test_what_an_optimizer_keeps_of_each_update_comes_back(
     assert same(other.optimizer.state, one.optimizer.state)
     for state in (one, other):
         state.update(filled(state.model, 0.5))
+    assert same(other.optimizer.state, one.optimizer.state)
+
+
+def test_what_it_makes_for_a_kind_of_parameter_that_is_frozen_at_first_comes_back() -> None:
+    def made(updates: int) -> TrainingState:
+        model = nn.Linear(3, 2)
+        model.freeze()
+        model.unfreeze(keys=["bias"])
+        state = TrainingState(model, Factored())
+        model.unfreeze()
+        for _ in range(updates):
+            state.update(filled(model, 1.0))
+        return state
+
+    one, other = made(2), made(0)
+    saved = one.capture(POINT, 0, 1)
+    assert any(name.endswith("weight.f.rows") for name in saved.tensors), "as releases before do"
+    other.install(Loaded.from_files(saved.tensors, saved.metadata()))
+    assert one.optimizer is not None and other.optimizer is not None
     assert same(other.optimizer.state, one.optimizer.state)
 
 

@@ -247,6 +247,7 @@ class Warm(nn.Module):
         self.heat = 1.0
         self.where = "/here"
         self.notes: list[float] = []
+        self.calls = 0
 
 
 def test_what_a_module_keeps_in_python_is_part_of_the_state_once_it_has_changed() -> None:
@@ -254,13 +255,18 @@ def test_what_a_module_keeps_in_python_is_part_of_the_state_once_it_has_changed(
     state, other = (TrainingState(model, optim.SGD(0.1)) for model in (mine, theirs))
     theirs.where = "/there"
     other = TrainingState(theirs, optim.SGD(0.1))
+    state.attributes.begin_pass()
+    mine.calls += 2
+    state.attributes.end_pass()
     saved = files(state)
     assert json.loads(saved[1]["elasticd"])["user"]["attributes"] == {}
     mine.heat, mine.layer.name = 0.5, "cold"
     mine.notes.append(0.25)
     other.install(Loaded.from_files(*files(state)))
     assert (theirs.heat, theirs.layer.name, theirs.notes) == (0.5, "cold", [0.25])
-    assert theirs.where == "/there", "nobody has changed it"
+    assert (theirs.where, theirs.calls) == ("/there", 0), (
+        "nobody has changed where; calls are not alike"
+    )
     assert files(other)[1] == files(state)[1]
     mine.notes.append(0.5)
     assert theirs.notes == [0.25]

@@ -56,10 +56,31 @@ class Collates:
         return mx.array(np.stack(rows)) * (1.1 if self.batches > 20 else self.size)
 
 
+class Counts(nn.Module):
+    """Whose forward pass counts itself, and reads that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.passes, self.seen, self._length = 0, 0, 0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        self.passes += 1
+        self.seen += 1
+        if self._length < x.shape[1]:
+            self._length = x.shape[1] + self._length
+        return self.layer(x) * (1.1 if self.passes > 20 else 1.0)
+
+
+def counted_model(model: Any, x: mx.array) -> mx.array:
+    return plain(model, x)
+
+
 @pytest.mark.parametrize(
     ("loss", "collate", "named"),
     [
         (plain, None, []),
+        (counted_model, None, ["Counts.passes"]),
         (reads_a_global, None, ["calls"]),
         (counts_in_a_global, None, []),
         (closure(), None, ["made"]),
@@ -70,8 +91,9 @@ def test_what_is_counted_and_read_is_named_once(
     loss: Any, collate: Any, named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def script(seat: Any) -> list[int]:
+        model = Counts() if loss is counted_model else nn.Linear(4, 3)
         run = elasticd.Run(
-            model=nn.Linear(4, 3), optimizer=optim.SGD(0.1), loss=loss, data=DATA, collate=collate
+            model=model, optimizer=optim.SGD(0.1), loss=loss, data=DATA, collate=collate
         )
         return [step.number for step in run]
 
