@@ -18,6 +18,7 @@ from elasticd.core.words.shards import Digest, ShardsWritten
 from elasticd.core.words.views import Heartbeat
 from elasticd.core.words.worlds import Form, Holding, MemberStatus, Progress
 from elasticd.recovery import fitness
+from elasticd.recovery.exactness import FORGOTTEN
 from elasticd.recovery.relief import cut
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
@@ -29,7 +30,7 @@ from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
 from .newcomers import Newcomers
 from .pace import FORMED, Pace
-from .proving import counts, overlooks, unlike
+from .proving import counts, overlooks, unlike, was_unlike
 from .roles import misplaced, out_of_role
 from .states import loss_of
 from .taints import Taints
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 _DIFFERS = "parameters differ"
+_ALIKE = ("as when the job began", FORGOTTEN)  # why jobs are not exact whose members are alike
 
 
 class Checkers:
@@ -62,6 +64,7 @@ class Checkers:
         self.stored: dict[tuple[JobId, Lineage, Stamp], str] = {}
         """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
+        self.unpromised: set[JobId] = set()  # whose bits may depend on members, as was told
         self.tellings, self.newcomers, self.places = Tellings(), Newcomers(), Places()
         self.doubted = 0
         """So often has a leader told that states differ."""
@@ -89,7 +92,7 @@ class Checkers:
         if kind == "step":
             parts = {rank: (a.point, a.share) for rank, a in arrived.items()}
             taints = [trainer.taint for trainer in trainers]
-            if world.job not in self.taints.told:
+            if world.job not in self.taints.told | self.unpromised:
                 outside = self.cluster.shapes[world.job].outside
                 self._require(unlike(outside, world, step, trainers))
             self.reduced(world, step, parts, frozenset().union(*taints))
@@ -148,9 +151,8 @@ class Checkers:
         apart = self.cluster.setup.chips.differ
         if trainer.doubts or trainer.fresh or calls or apart or not counts(trainer):
             return  # its state is another than its stamp says, or may be
-        record = self.cluster.record_of(trainer.job)
-        if record and any(e.node == trainer.host.name and e.shows_outside for e in record.unfit):
-            return  # it was left out since that is so, and is tried again
+        if was_unlike(self.cluster.record_of(trainer.job), trainer.host.name):
+            return
         holds = held is not None and (held.step, held.stamp) == (world.step, world.stamp)
         if holds and trainer.calls.is_past(world.step):  # else others have made a call without it
             self.broken(f"{trainer.name} is to load step {world.step}, which it holds")
@@ -197,6 +199,7 @@ class Checkers:
                     self._require(self.cluster.renewals.told(why))
                     if "differ" in why:
                         self.taints.told.add(job)
+                    self.unpromised |= set() if any(t in why for t in _ALIKE) else {job}
                 case e.Send(to, message):
                     if not isinstance(message, Heartbeat):
                         boot = host.session_boot(to)
@@ -305,11 +308,8 @@ class Checkers:
         if problem := self.taints.trusted(driver, world.job, world.stamp):
             self.broken(f"{world.generation} starts from step {world.step}, which {problem}")
         sources = dict(zip(world.members, world.sources, strict=True))
-        kept = [
-            self._trainer_of(self.cluster.hosts[n], world.job)
-            for n in sources
-            if sources[n] == "keep"
-        ]
+        keep = [self.cluster.hosts[n] for n in sources if sources[n] == "keep"]
+        kept = (self._trainer_of(each, world.job) for each in keep)
         self._require(overlooks(node.records[world.job], world, kept))
         if (mine := node.members.by_job.get(world.job)) is not None:
             self.tellings.leads(host.name, world.job, mine.reports.told.states.told)

@@ -99,6 +99,14 @@ def overlooks(record: JobRecord, world: World, keeping: Iterable[Trainer | None]
     return f"{world.generation} is called exact, and nobody in it has what the script keeps outside"
 
 
+def was_unlike(record: JobRecord | None, node: str) -> bool:
+    """Whether the node was left out for what it computes, and may be tried again: it has to take
+    the state, though what it holds has the same stamp."""
+    return record is not None and any(
+        entry.node == node and entry.shows_outside for entry in record.unfit
+    )
+
+
 _SURE = 2
 """Steps after which a member counts as one that has stayed."""
 
