@@ -110,7 +110,8 @@ class Attributes:
             return []
         changed = _differing(before, self._holders)
         self._passing |= changed
-        return sorted(path for path in changed if _of(before, path) in (None, True, False))
+        was = {path: _of(before, path) for path in changed}
+        return sorted(path for path in was if was[path] is None or type(was[path]) is bool)
 
     def leave_out(self, holder: str, name: str) -> None:
         """This one is no part of the state, as if a pass changed it."""

@@ -41,6 +41,24 @@ def loss(model: Any, x: mx.array) -> mx.array:
     return mx.square(model(x)).mean()
 
 
+def test_what_a_pass_replaces_besides_may_be_of_numpy() -> None:
+    class Counts(Whitens):
+        def __init__(self) -> None:
+            super().__init__("flag")
+            self.table = np.zeros(3)
+
+        def __call__(self, x: mx.array) -> mx.array:
+            self.table = self.table + 1
+            return super().__call__(x)
+
+    def script(seat: Any) -> list[int]:
+        run = elasticd.Run(model=Counts(), optimizer=optim.SGD(0.01), loss=loss, data=DATA)
+        return [step.number for step in run]
+
+    (result,) = Cohort(spec(train__steps=3), script, random.Random(0)).run(["a"]).values()
+    assert result.value == [1, 2, 3], result.error
+
+
 @pytest.mark.parametrize(
     ("how", "named"),
     [("flag", ".ready"), ("none", ".ready"), ("private", "._ready"), ("always", "")],
