@@ -100,14 +100,21 @@ class SettingsWatch:
                 f"{self._path} is gone, or empty: what it said holds until the daemon ends"
             )
             return LOOK_SECONDS
-        try:
-            found = await asyncio.to_thread(config.load, self._home, self._path)
-        except ConfigError as error:
-            self._refused_whole(f"{error}; what holds stays as it is")
+        found = await asyncio.to_thread(self._read)
+        if (await asyncio.to_thread(_signature, self._path))[0] != signature:
+            return QUIET_SECONDS  # it was replaced meanwhile: which of the two was read, who knows
+        if isinstance(found, ConfigError):
+            self._refused_whole(f"{found}; what holds stays as it is")
         else:
             self._wrong("")
             self._changed(found)
         return LOOK_SECONDS
+
+    def _read(self) -> NodeConfig | ConfigError:
+        try:
+            return config.load(self._home, self._path)
+        except ConfigError as error:
+            return error
 
     def _changed(self, found: NodeConfig) -> None:
         found_now = change(self._running, found)

@@ -135,6 +135,35 @@ def test_a_wrong_file_and_none_change_nothing(node: Node, run: Run) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("text", [None, "output_bytes = -1", "output_bytes = 9\n"])
+def test_what_is_replaced_while_it_is_read_is_judged_afterwards(
+    node: Node, run: Run, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    """What was read then may be either of the two."""
+
+    def load(home: Path, path: Path) -> NodeConfig:
+        monkeypatch.undo()
+        node.path.unlink() if text is None else beside(node.path, text)
+        try:
+            return config.load(home, path)
+        finally:
+            if text is not None:
+                beside(node.path, "output_bytes = 7\n")
+
+    async def main() -> None:
+        node.path.write_text("output_bytes = 5\n")
+        async with node.following():
+            monkeypatch.setattr(config, "load", load)
+            beside(node.path, "output_bytes = 6\n")
+            if text is None:
+                assert "is gone" in (await node.refused())[0]
+            else:
+                assert await node.taken() == ["output_bytes"] and node.holds.output_bytes == 7
+            assert node.told.empty()
+
+    run(main())
+
+
 def test_half_a_file_is_not_taken(node: Node, run: Run) -> None:
     """It is emptied, and its lines come one by one: its defaults would have files removed."""
 
