@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tenacity
+
 from elasticd.core.words.connections import Errand
 from elasticd.core.words.joining import (
     ANSWERED_BYTES,
@@ -69,21 +71,34 @@ class JoinCall:
         """
         errors: list[OSError] = []
         for host, port in lookups.looked_up(address):
-            for left in reversed(range(_TRIES)):
-                began = self.wall.now()
-                try:
-                    return self.connect((host, port), CONNECT_SECONDS)
-                except OSError as error:
-                    own = self.wall.is_own(f"{host}:{port}", self.wall.now() - began)
-                    if own and error.errno == errno.EHOSTUNREACH:
-                        # So it is for a while with one that is off, after it was called in vain.
-                        if left:
-                            self.pause(_AGAIN_SECONDS)
-                            continue
-                        error.strerror = f"{error.strerror}: {CURE}"
-                    errors.append(error)
-                    break
+            try:
+                # A host that is off is refused so for a while, too, after it was called in vain.
+                for attempt in tenacity.Retrying(
+                    stop=tenacity.stop_after_attempt(_TRIES),
+                    wait=tenacity.wait_fixed(_AGAIN_SECONDS),
+                    retry=tenacity.retry_if_exception_type(_WalledIn),
+                    sleep=self.pause,
+                    reraise=True,
+                ):
+                    with attempt:
+                        return self._once(host, port)
+            except OSError as error:
+                errors.append(error)
         raise errors[0]
+
+    def _once(self, host: str, port: int) -> socket.socket:
+        began = self.wall.now()
+        try:
+            return self.connect((host, port), CONNECT_SECONDS)
+        except OSError as error:
+            own = self.wall.is_own(f"{host}:{port}", self.wall.now() - began)
+            if own and error.errno == errno.EHOSTUNREACH:
+                raise _WalledIn(error.errno, f"{error.strerror}: {CURE}") from None
+            raise
+
+
+class _WalledIn(OSError):
+    """This machine itself seems to let nothing out to there."""
 
 
 class WrongEnd(ElasticdError):
