@@ -236,7 +236,6 @@ class ChildServer:
             OSError: the socket can't be made in HOME.
         """
         self._listener = bind_unix(self._home / SOCKET_NAME)
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
         self._send_alive()
 
     def spawn(
@@ -327,8 +326,10 @@ class ChildServer:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no descriptors left, say; it waits in the backlog
+            except OSError as error:  # no descriptors left, say
                 self.complaints("a child", f"it can't be let in: {error}")
+                # It waits in the backlog until the next look: the loop would be told of it at once.
+                asyncio.get_running_loop().remove_reader(self._listener.fileno())
                 return
             if len(self._strangers) >= MAX_STRANGERS:
                 self._give_up(next(iter(self._strangers)), "too many have not said hello")
@@ -407,11 +408,13 @@ class ChildServer:
             self._roster.remove(entry)
 
     def _send_alive(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._listener is not None:
+            loop.add_reader(self._listener.fileno(), self._accept)
         for child in () if self._mute() else self.children:
             # A child that has not taken the frames before gains nothing from one more.
             if child._channel is not None and child._channel.queued_bytes == 0:
                 child.send(TO_ANY_CHILD.encode(Alive()))
-        loop = asyncio.get_running_loop()
         self._alive_timer = loop.call_later(self._alive_seconds, self._send_alive)
 
     async def stop_all(self, deadline_seconds: float) -> None:

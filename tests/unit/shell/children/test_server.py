@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import pytest
 
 from elasticd.core.words.processes import NEWEST, OLDEST
 from elasticd.errors import OperationError
-from elasticd.ipc.frames import MAX_FRAME_BYTES, encode
+from elasticd.ipc.frames import MAX_FRAME_BYTES
 from elasticd.shell.children import server as module
 from elasticd.shell.children.launch import Launch
 from elasticd.shell.children.server import Child, ChildServer
@@ -314,51 +313,6 @@ time.sleep(60)
                     await (await one.start_child(script, speaks=speaks)).wait() == -signal.SIGKILL
                 )
             assert one.messages.empty()
-
-    run(main())
-
-
-def test_strangers_are_turned_away(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        async with daemon(tmp_path) as one:
-            child = await one.start_child('connect().send({"t": "up"})\ntime.sleep(60)')
-            await one.messages.get()
-            for frame in (
-                encode({"t": "hello", "nonce": "guess", "pid": 1, "role": "trainer"}),
-                encode({"t": "hello", "nonce": child.nonce, "pid": 1, "role": "trainer"}),
-                encode({"t": "hello", "nonce": ["x"]}),
-                encode({"t": "hello", "nonce": child.nonce, "pid": 1, "role": "cook"}),
-                encode({"t": "bye", "status": 0}),
-                b"\xff" * 100,
-            ):
-                reader, writer = await asyncio.open_unix_connection(tmp_path / "children.sock")
-                writer.write(frame)
-                with contextlib.suppress(ConnectionError):
-                    assert await reader.read() == b""
-                writer.close()
-            assert child.connected and child.status is None
-            mode = (tmp_path / "children.sock").stat().st_mode
-            assert mode & 0o777 == 0o600
-
-    run(main())
-
-
-def test_the_oldest_of_too_many_strangers_goes_and_a_child_comes_through(
-    tmp_path: Path, run: Run
-) -> None:
-    async def main() -> None:
-        async with daemon(tmp_path) as one:
-            idle = []
-            for _ in range(module.MAX_STRANGERS + 1):
-                connection = socket.socket(socket.AF_UNIX)
-                connection.connect(str(tmp_path / "children.sock"))
-                idle.append(connection)
-            idle[0].setblocking(False)
-            assert await asyncio.get_running_loop().sock_recv(idle[0], 1) == b""
-            await one.start_child('connect().send({"t": "up"})')
-            await one.messages.get()
-            for connection in idle:
-                connection.close()
 
     run(main())
 
