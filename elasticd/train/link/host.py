@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
+from elasticd.launchd.protected import kept_out
 from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
 from elasticd.train.link.clones import Clone, clone_folder
@@ -119,9 +120,23 @@ def _guarded(work: Callable[[], None]) -> int:
         return _status(end.code)
     except BaseException as error:
         # Whatever the script raised is its end.
+        _explain(error)
         traceback.print_exception(type(error), error, _below(error.__traceback__))
         return 1
     return 0
+
+
+def _explain(error: BaseException, cure_of: Callable[[Exception], str] = kept_out) -> None:
+    """Put the cure behind it where macOS has kept a file from the script, as it does in a person's
+    Documents: 'Operation not permitted' names none."""
+    met: BaseException | None = error
+    seen = set[int]()
+    while met is not None and id(met) not in seen:
+        if isinstance(met, OSError) and met.filename is not None and (cure := cure_of(met)):
+            error.add_note(cure)
+            return
+        seen.add(id(met))
+        met = met.__cause__ or met.__context__
 
 
 def _status(code: object) -> int:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+
+from elasticd.launchd.protected import kept_out
+from elasticd.recovery.signatures import last_words
+from elasticd.train.link import host
 
 pytestmark = pytest.mark.process
 
@@ -52,8 +59,41 @@ def test_a_script_has_the_future_features_that_it_names_and_no_others(tmp_path: 
     """With ours its annotations would be strings."""
     script = tmp_path / "train.py"
     script.write_text(ARGUMENTS)
-    host = "from elasticd.train.link.host import run_script as run; from pathlib import Path; "
-    host += f"raise SystemExit(run(Path({str(script)!r}), ['--width', '4']))"
-    for command in ([str(script), "--width", "4"], ["-c", host]):
+    begin = "from elasticd.train.link.host import run_script as run; from pathlib import Path; "
+    begin += f"raise SystemExit(run(Path({str(script)!r}), ['--width', '4']))"
+    for command in ([str(script), "--width", "4"], ["-c", begin]):
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+
+
+def raised(number: int, wrapped: str, filename: str | None) -> str:
+    """What is printed of a script that could not read a file of a Mac's owner."""
+    try:
+        try:
+            raise OSError(number, os.strerror(number), filename)
+        except OSError as error:
+            if not wrapped:
+                raise
+            raise ValueError("no such data") from (error if wrapped == "from" else None)
+    except (OSError, ValueError) as error:
+        host._explain(error, lambda met: kept_out(met, "darwin", lambda: "/x/Python.app"))
+        return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("wrapped", ["", "from", "without"])
+def test_a_script_that_macos_keeps_from_a_file_ends_with_the_cure(wrapped: str) -> None:
+    said = last_words(raised(errno.EPERM, wrapped, "/Users/ada/Documents/data.npy"))
+    named = "ValueError: no such data" if wrapped else "Operation not permitted: '/Users/ada"
+    assert named in said and "Full Disk Access: /x/Python.app" in said
+
+
+def test_what_is_no_file_of_an_owner_has_no_such_cure() -> None:
+    for number, filename in ((errno.EACCES, "/x"), (errno.ENOENT, "/x"), (errno.EPERM, None)):
+        assert "Full Disk Access" not in raised(number, "", filename)
+
+
+def test_causes_that_lead_to_each_other_end() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    host._explain(one)
+    assert not hasattr(one, "__notes__")
