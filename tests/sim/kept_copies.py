@@ -18,9 +18,11 @@ def lost_copies(cluster: Cluster, job: JobId) -> str:
 
     What rot has made unreadable is set aside, and was not removed. Where a step was announced
     behind the same one or a later one there were two sides, or the job went back: then nodes have
-    pruned by several lines.
+    pruned by several lines. So they have where sides met of which one couldn't announce any.
     """
     told = [emit for _, _, emit in cluster.checkers.events if emit.job == job]
+    if any(emit.kind == "lineages_met" for emit in told):
+        return ""
     steps = [emit.fields["step"] for emit in told if emit.kind == "checkpoint_committed"]
     if any(later <= earlier for earlier, later in pairwise(steps)):
         return ""
