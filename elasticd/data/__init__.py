@@ -13,11 +13,13 @@ from elasticd.data.packed import packed as packed
 from elasticd.data.packed import row_mask as row_mask
 from elasticd.data.packed import row_positions as row_positions
 from elasticd.data.packed import row_targets as row_targets
+from elasticd.data.prefetched import PrefetchedRows as PrefetchedRows
+from elasticd.data.prefetched import prefetched as prefetched
 from elasticd.data.stream import SampleStream as SampleStream
 from elasticd.data.tokens import CachedTokens as CachedTokens
 from elasticd.data.tokens import cached as cached
 
 __all__ = [
-    "CachedTokens", "JsonLines", "PackedRows", "SampleStream", "cached", "from_datasets", "packed",
-    "row_mask", "row_positions", "row_targets",
+    "CachedTokens", "JsonLines", "PackedRows", "PrefetchedRows", "SampleStream", "cached",
+    "from_datasets", "packed", "prefetched", "row_mask", "row_positions", "row_targets",
 ]  # fmt: skip

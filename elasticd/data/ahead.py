@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import mlx.core as mx
@@ -105,7 +107,7 @@ class Prefetched:
         """The first sample, on the caller's thread, to see that nothing is drawn for it."""
         with undrawn("prefetch()"):
             sample = next(self._rows)
-            size_bytes(sample)
+            size_bytes(sample, *_ARRAYS)
         self._state, self._name = self._rows.state(), self._rows.name()
         return sample
 
@@ -141,30 +143,37 @@ def _read(rows: Cursor, buffer: _Buffer) -> None:
     try:
         for sample in rows:
             name, state = rows.name(), rows.state()
-            if not buffer.put(_Read(sample, name, state, size_bytes(sample))):
+            if not buffer.put(_Read(sample, name, state, size_bytes(sample, *_ARRAYS))):
                 return
         buffer.put(_Read(None, name, state, 0, StopIteration()))
     except BaseException as error:
         buffer.put(_Read(None, name, state, 0, error))
 
 
-def size_bytes(sample: Any) -> int:
+_ARRAYS = ("what stands above prefetch()", "make NumPy's, or put that map() behind prefetch()")
+
+
+def size_bytes(sample: Any, what: str, cure: str) -> int:
     """About what it takes in memory.
+
+    Args:
+        what: makes it.
+        cure: where it makes what it mustn't.
 
     Raises:
         UsageError: there is an array of MLX's in it, which may belong to the thread that made it.
     """
     if isinstance(sample, mx.array):
         raise UsageError(
-            "what stands above prefetch() makes arrays of MLX's, which other threads can't compute"
-            " with: make NumPy's, or put that map() behind prefetch()"
+            f"{what} makes arrays of MLX's, which other threads can't compute with: {cure}"
         )
     if isinstance(sample, np.ndarray):
         return int(sample.nbytes) + _SMALL_BYTES
     if isinstance(sample, (str, bytes, bytearray)):
         return len(sample) + _SMALL_BYTES
+    inside: Iterable[Any] = ()
     if isinstance(sample, dict):
-        return _SMALL_BYTES + sum(size_bytes(k) + size_bytes(v) for k, v in sample.items())
-    if isinstance(sample, (list, tuple)):
-        return _SMALL_BYTES + sum(map(size_bytes, sample))
-    return _SMALL_BYTES
+        inside = chain.from_iterable(sample.items())
+    elif isinstance(sample, (list, tuple)):
+        inside = sample
+    return _SMALL_BYTES + sum(size_bytes(each, what, cure) for each in inside)

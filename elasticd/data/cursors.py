@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from elasticd.errors import UsageError
 from elasticd.train.steps import randomness
+from elasticd.train.steps.generators import is_generator, state_of
 from elasticd.train.steps.likeness import sample_digest
+from elasticd.train.steps.reach import reached
 from elasticd.train.steps.sampling import Permutation
 
 State = dict[str, Any]
@@ -82,20 +84,29 @@ def applied(function: Callable[[Any], Any], row: Any, name: Callable[[], str]) -
 
 
 @contextlib.contextmanager
-def undrawn(what: str) -> Iterator[None]:
-    """Raises UsageError: random numbers are drawn for samples that come later, or on a thread."""
-    before = _generators()
+def undrawn(what: str, cure: str = "", rows: Any = None) -> Iterator[None]:
+    """``what`` fetches samples early, or on a thread.
+
+    Args:
+        cure: by default a map() moves behind it.
+        rows: what is called for them, with generators of its own perhaps.
+
+    Raises:
+        UsageError: random numbers are drawn for them.
+    """
+    inside = reached([rows], is_generator).found
+    before = _generators(inside)
     yield
-    if _generators() != before:
+    if _generators(inside) != before:
         raise UsageError(
             f"what stands above {what} draws random numbers, which differ by what else is drawn"
-            f" meanwhile: put that map() behind {what}"
+            f" meanwhile: {cure or f'put that map() behind {what}'}"
         )
 
 
-def _generators() -> str:
+def _generators(inside: Iterable[Any]) -> str:
     """Where all generators stand that a script may draw from."""
-    own = [state for _, state in randomness.own().states()]
+    own = [state for _, state in randomness.own().states()] + [state_of(each) for each in inside]
     numpys = np.random.get_state(legacy=True)
     return sample_digest((random.getstate(), numpys, randomness.mlx_key(), own))
 

@@ -45,13 +45,13 @@ class SampleStream:
     def shuffle(self, size: int, seed: int = 0) -> SampleStream:
         """Files in another order in each epoch, and the samples of each block of ``size`` of them
         in another order: a function of ``seed`` and position. A block is kept in memory."""
-        _positive("shuffle()", size)
+        at_least_one("shuffle()", size)
         return self._with(lambda: Shuffled(self.open(), size, seed))
 
     def windows(self, length: int) -> SampleStream:
         """Of rows of tokens: samples of ``length`` tokens each, from one row after another. What is
         left at the end of all, less than a window, is not used in that epoch."""
-        _positive("windows()", length)
+        at_least_one("windows()", length)
         return self._with(lambda: Windowed(self.open(), length))
 
     def prefetch(self, items: int = 64, bytes: int = 256 << 20) -> SampleStream:
@@ -60,14 +60,15 @@ class SampleStream:
         What is above it runs on that thread, so it must draw no random numbers, and make NumPy's
         arrays rather than MLX's. An error there is raised at the sample that it belongs to.
         """
-        _positive("prefetch()", items)
-        _positive("prefetch(bytes=)", bytes)
+        at_least_one("prefetch()", items)
+        at_least_one("prefetch(bytes=)", bytes)
         return self._with(lambda: Prefetched(self.open(), items, bytes))
 
     def _with(self, open: Callable[[], Cursor]) -> SampleStream:
         return SampleStream(open, self.digests)
 
 
-def _positive(what: str, value: int) -> None:
+def at_least_one(what: str, value: int) -> None:
+    """Raises UsageError: ``what`` was given something else."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{what} takes a whole number of at least 1, not {value!r}")

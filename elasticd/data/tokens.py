@@ -185,7 +185,11 @@ def _make(
     file.seek(0)
     file.truncate()
     for row in range(count):
-        with undrawn("cached()") if not row else contextlib.nullcontext():
+        with (
+            undrawn("cached()", "make them where samples are", function)
+            if not row
+            else contextlib.nullcontext()
+        ):
             raw = _numbers(rows, function, row).tobytes()
         end += len(raw) // 4
         if 4 * end + 12 * count + _TAIL.size > most:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol, cast, runtime_checkable
 
 import mlx.core as mx
 import numpy as np
@@ -15,7 +16,7 @@ from elasticd.settings.rules import one_line
 from elasticd.train.steps import randomness
 from elasticd.train.steps.contents import digests_by_sample
 from elasticd.train.steps.likeness import sample_digest
-from elasticd.train.steps.sampling import Batches, indices
+from elasticd.train.steps.sampling import Batches, ComingGrains, indices
 
 Collate = Callable[[list[Any]], Any]
 _NAME_LETTERS = 300
@@ -47,18 +48,33 @@ class Source(Protocol):
         """What is in its files, by name, where the data can say that; or in its samples."""
 
 
+@runtime_checkable
+class Foretold(Protocol):
+    """A dataset that is told what is needed next, as that of :func:`elasticd.data.prefetched`."""
+
+    def will_need(self, indices: Iterable[int]) -> None:
+        """In this order, without an end as a rule. It may be wrong, when the world changes."""
+
+
 class IndexedSource:
     """A dataset with ``__len__`` and ``__getitem__``, visited in one permutation an epoch."""
 
     def __init__(self, dataset: Any, batches: Batches, seed: int) -> None:
         self._dataset, self._batches, self._seed = dataset, batches, seed
+        self._grains = ComingGrains()
         self._length = len(dataset)
         if self._length < 1:
             raise UsageError("data= is empty")
 
     def samples(self, step: int, grain: int) -> list[Any]:
-        positions = self._batches.positions(step, grain)
-        return self._fetch(positions)
+        if isinstance(self._dataset, Foretold):
+            self._dataset.will_need(self._coming(step, grain))
+        return self._fetch(self._batches.positions(step, grain))
+
+    def _coming(self, step: int, grain: int) -> Iterator[int]:
+        """The indices of what this rank is likely to need, from this grain on."""
+        for each in chain([(step, grain)], self._grains.after(step, grain)):
+            yield from indices(self._batches.positions(*each), self._length, self._seed)
 
     def at(self, step: int, position: int) -> Any:
         return self._fetch(range(position, position + 1))[0]
@@ -71,7 +87,7 @@ class IndexedSource:
         return samples
 
     def cut(self, batches: Batches) -> None:
-        self._batches = batches
+        self._batches, self._grains = batches, ComingGrains()
 
     def describe(self) -> str:
         return f"{self._length} samples"

@@ -63,7 +63,8 @@ def source_of(generator: Any) -> Any:
     return generator.bit_generator if isinstance(generator, np.random.Generator) else generator
 
 
-def _state(generator: Any) -> Any:
+def state_of(generator: Any) -> Any:
+    """Where it stands."""
     if isinstance(generator, random.Random):
         return random.Random.getstate(generator)
     if isinstance(generator, np.random.RandomState):
@@ -101,7 +102,7 @@ class OwnGenerator:
 
     def state(self) -> Any:
         """Where it stands."""
-        return _state(self.generator)
+        return state_of(self.generator)
 
     def put(self, state: Any) -> None:
         """Have it stand there."""
@@ -135,7 +136,7 @@ def mark_of(generator: Any) -> bytes:
     if _is_numpys(generator):
         kind = np.random.Generator  # several may draw from these bits
     digest = hashlib.blake2b(kind.__name__.encode(), digest_size=16)
-    whole = _state(generator)
+    whole = state_of(generator)
     if isinstance(generator, np.random.SeedSequence):
         whole = [generator.entropy, generator.spawn_key, generator.pool_size]
     for part in _parts(whole):

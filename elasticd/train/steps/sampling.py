@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -107,3 +108,30 @@ def indices(positions: range, length: int, seed: int) -> list[int]:
         found += _permutation(length, seed, epoch)(wanted).tolist()
         position += count
     return found
+
+
+class ComingGrains:
+    """Which grains a rank needs next, if it goes on as in the step before."""
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._before: list[int] = []
+        self._now: list[int] = []
+
+    def after(self, step: int, grain: int) -> Iterator[tuple[int, int]]:
+        """It takes ``grain`` of ``step``. What comes then, without an end; or nothing, if that was
+        not one of its grains."""
+        if step != self._step:
+            self._step, self._before, self._now = step, self._now, []
+        if grain not in self._now:
+            self._now.append(grain)
+        return _from(step, grain, self._before)
+
+
+def _from(step: int, grain: int, course: list[int]) -> Iterator[tuple[int, int]]:
+    if grain not in course:
+        return
+    yield from ((step, each) for each in course[course.index(grain) + 1 :])
+    while True:
+        step += 1
+        yield from ((step, each) for each in course)

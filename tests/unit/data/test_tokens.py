@@ -267,6 +267,9 @@ def test_errors_say_of_which_row(folder: Path) -> None:
     assert found.value.__notes__ == ["elasticd: at row 1"]
     with pytest.raises(UsageError, match="random numbers"):
         made(["a"], folder, lambda row: [random.randrange(9)])
+    with pytest.raises(UsageError, match="random numbers"):
+        own = random.Random(3)
+        made(["a"], folder, lambda row: [own.randrange(9)])
     (folder.parent / "file").write_text("")
     with pytest.raises(OperationError, match="file"):
         made(ROWS, folder.parent / "file", Tokenizer())
