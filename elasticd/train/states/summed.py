@@ -96,7 +96,9 @@ def pruned(tree: Any, kept: Any) -> Any:
     if not _is_container(tree):
         return tree
     first = kept if isinstance(kept, (list, tuple)) else ()
-    size = max([len(first), *(n for n, item in enumerate(tree, 1) if tree_flatten(item))])
+    size = len(tree)
+    while size > len(first) and not tree_flatten(tree[size - 1]):
+        size -= 1
     return rebuilt(tree, map(pruned, tree[:size], [*first, *[None] * size]))
 
 
