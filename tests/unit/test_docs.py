@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import inspect
 import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 from typer.core import TyperGroup
@@ -58,15 +61,46 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@functools.cache
+def all_tests() -> dict[str, list[set[str]]]:
+    """By name, of each test that is called so its marks; not those of some of its cases alone."""
+    found = defaultdict(list)
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        body = ast.parse(path.read_text()).body
+        of_all = [each.value for each in body if is_mark(each)]
+        for test in body:
+            if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+                own = [ast.unparse(each) for each in (*of_all, *test.decorator_list)]
+                whole = " ".join(each for each in own if "mark.parametrize(" not in each)
+                found[test.name].append(set(re.findall(r"\bmark\.(\w+)", whole)))
+    return dict(found)
+
+
+def is_mark(line: ast.stmt) -> TypeGuard[ast.Assign]:
+    return isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "pytestmark"
+
+
+def named_tests(page: Path) -> list[tuple[str, set[str]]]:
+    """The tests that a page names, each with what it says of it in brackets."""
+    found = re.findall(r"`(test_\w+)`(?: \(([a-z, ]+)\))?", page.read_text())
+    return [(name, set(said.split(", ")) & MARKS) for name, said in found]
+
+
+MARKS = {"deep"}
+"""What a page may say of a test in brackets."""
+
+
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_tests_that_are_named(page: Path) -> None:
-    named = set(re.findall(r"`(test_\w+)`", page.read_text()))
-    found = {
-        name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
-    }
-    assert named <= found, sorted(named - found)
+    named = {name for name, _ in named_tests(page)}
+    assert named <= all_tests().keys(), sorted(named - all_tests().keys())
+
+
+@pytest.mark.parametrize("page", ["what-holds", "faults"])
+def test_who_runs_a_test_that_is_named_is_told(page: str) -> None:
+    for name, said in named_tests(ROOT / f"docs/{page}.md"):
+        left_out = all(marks & {"deep", "slow"} for marks in all_tests()[name])
+        assert ("deep" in said) == left_out, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
