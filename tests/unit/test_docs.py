@@ -63,16 +63,18 @@ def anchors(path: Path) -> set[str]:
 
 @functools.cache
 def all_tests() -> dict[str, list[set[str]]]:
-    """By name, of each test that is called so its marks; not those of some of its cases alone."""
+    """By name, of each test that is called so its marks, not those of some of its cases alone, and
+    its folder."""
     found = defaultdict(list)
     for path in (ROOT / "tests").rglob("test_*.py"):
+        folder = path.relative_to(ROOT / "tests").parts[0]
         body = ast.parse(path.read_text()).body
         of_all = [each.value for each in body if is_mark(each)]
         for test in body:
             if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
                 own = [ast.unparse(each) for each in (*of_all, *test.decorator_list)]
                 whole = " ".join(each for each in own if "mark.parametrize(" not in each)
-                found[test.name].append(set(re.findall(r"\bmark\.(\w+)", whole)))
+                found[test.name].append({folder, *re.findall(r"\bmark\.(\w+)", whole)})
     return dict(found)
 
 
@@ -86,8 +88,10 @@ def named_tests(page: Path) -> list[tuple[str, set[str]]]:
     return [(name, set(said.split(", ")) & MARKS) for name, said in found]
 
 
-MARKS = {"deep"}
-"""What a page may say of a test in brackets."""
+WITHOUT_PROCESSES = {"gallery": "unit", "property": "property", "sim": "simulator", "unit": "unit"}
+"""By folder of a test that starts no process, what stands behind its name."""
+FOLDERS = WITHOUT_PROCESSES.keys()
+MARKS = {"deep", *WITHOUT_PROCESSES.values()}
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
@@ -97,10 +101,13 @@ def test_tests_that_are_named(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["what-holds", "faults"])
-def test_who_runs_a_test_that_is_named_is_told(page: str) -> None:
+def test_of_a_test_that_is_named_is_told_who_runs_it_and_with_what(page: str) -> None:
     for name, said in named_tests(ROOT / f"docs/{page}.md"):
-        left_out = all(marks & {"deep", "slow"} for marks in all_tests()[name])
-        assert ("deep" in said) == left_out, name
+        cases = all_tests()[name]
+        told = {"deep"} if all(marks & {"deep", "slow"} for marks in cases) else set()
+        if not any("process" in marks for marks in cases):
+            told |= {WITHOUT_PROCESSES[folder] for each in cases for folder in each & FOLDERS}
+        assert said == told, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
