@@ -12,7 +12,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 import pytest
 from typer.core import TyperGroup
@@ -40,6 +40,7 @@ from elasticd.shell.control import jobsfolder, server, submissions
 from elasticd.shell.storage import eventform, keptevents
 from elasticd.supervision import logs
 from elasticd.supervision.service import STARTED
+from elasticd.types import FaultKind, Sign
 from tests import commandpages
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +120,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / name).resolve() if name else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_faults_and_signs_that_are_named(page: Path) -> None:
+    for what, kinds in (("fault", FaultKind), ("sign", Sign)):
+        assert {*re.findall(rf"\b{what} `(\w+)`", page.read_text())} <= {*get_args(kinds)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
