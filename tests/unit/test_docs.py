@@ -27,6 +27,7 @@ from elasticd.cli.monitors.picture import MONITORED_NODES, MONITORED_RANKS
 from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.cli.performance import PERFORMANCE
 from elasticd.cli.service import service
+from elasticd.core.leading import patience
 from elasticd.core.words import limits
 from elasticd.ipc import frames
 from elasticd.launchd.service import LaunchdService
@@ -364,6 +365,16 @@ def test_limits_are_told_as_they_are() -> None:
         shown = f"{number:,}" if isinstance(number, int) and number >= 10_000 else str(number)
         assert f"{shown} {what}".rstrip() in told, (number, what)
     assert logs.KEEP_OLD == 3 and toml.MAX_FILE_BYTES == 1 << 20
+
+
+def test_deadlines_are_told_as_they_are() -> None:
+    text = (ROOT / "docs/faults.md").read_text()
+    assert f"such a phase for {patience.FACTOR:.0f} times as long" in text
+    assert f"at least {patience.FLOOR_SECONDS:.0f} s. The stack" in text
+    assert f"`run.evaluate` {patience.EVALUATE_FACTOR:.0f} times that" in text
+    page = (ROOT / "docs/writing-jobs.md").read_text()
+    assert f"it may take {patience.EVALUATE_FACTOR:.0f} times `user_code_seconds`" in page
+    assert f"`run.evaluate` has {patience.EVALUATE_FACTOR:.0f} times that" in page
 
 
 def test_the_order_in_which_columns_go_is_told() -> None:
