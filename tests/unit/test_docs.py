@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, get_args
 
@@ -31,7 +32,7 @@ from elasticd.core.leading import patience
 from elasticd.core.words import limits
 from elasticd.ipc import frames
 from elasticd.launchd.service import LaunchdService
-from elasticd.settings import job, rules, toml
+from elasticd.settings import job, plain, rules, toml
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.keep import KeepRules
 from elasticd.settings.notify import NotifyRules
@@ -187,16 +188,54 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) < 200
 
 
-def test_every_setting_of_a_job_is_told() -> None:
-    tables = dataclasses.fields(job.JobSpec)
-    there = {
-        f"{table.name}.{item.name.rstrip('_')}"
-        for table in tables
-        for item in dataclasses.fields(getattr(job, f"{table.name.title()}Settings"))
+def settings_of_a_job() -> dict[str, dict[str, None]]:
+    """By table the keys that job.toml may have."""
+    return {
+        table.name: {
+            item.name.rstrip("_"): None
+            for item in dataclasses.fields(getattr(job, f"{table.name.title()}Settings"))
+        }
+        for table in JOB_TABLES
     }
+
+
+def paths(tables: Mapping[str, Iterable[str]]) -> set[str]:
+    return {f"{table}.{key}" for table, names in tables.items() for key in names}
+
+
+def test_every_setting_of_a_job_is_told() -> None:
+    there = settings_of_a_job()
     told = keys(ROOT / "docs/writing-jobs.md")
-    names = {table.name for table in tables}
-    assert {key for key in told if key.partition(".")[0] in names} == there
+    assert {key for key in told if key.partition(".")[0] in there} == paths(there)
+
+
+def test_what_a_plain_job_takes_is_told() -> None:
+    text = (ROOT / "docs/plain.md").read_text()
+    taken, refused = re.findall(r"`\[job\]`, (.*) mean what .* elsewhere\. (.*) are refused", text)[
+        0
+    ]
+    there = settings_of_a_job()
+    kept = plain.written(there)
+    assert set(re.findall(r"`\[(\w+)\]`", refused)) == there.keys() - kept.keys()
+    shared = {table: names for table, names in kept.items() if table not in ("job", "plain")}
+    assert set(re.findall(r"`(\w+\.\w+)`", taken)) == paths(shared)
+
+
+def test_what_a_recipe_has_if_nobody_says_it_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'job.name = "a"\n[recipe]\nkind = "mlx-lm"\nconfig = {model = "/m", data = "/d"}'
+    )
+    settings = job.load(file).to_dict()
+    text = (ROOT / "docs/writing-jobs.md").read_text()
+    told = re.findall(r"^\| `(\w+)\.(\w+)` \| .*`\[recipe\]`: then `(\d+)` \|", text, re.MULTILINE)
+    assert {f"{table}.{key}" for table, key, _ in told} == {
+        "batch.global",
+        "batch.micro",
+        "train.steps",
+    }
+    for table, key, value in told:
+        assert settings[table][key] == int(value)
 
 
 def test_every_setting_of_a_node_is_told() -> None:
