@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from pathlib import Path
 
 import pytest
 
-from elasticd.recovery.signatures import SIGNATURES, LastMemory, cause_of_exit, last_words, of_text
+from elasticd.recovery.signatures import (
+    SIGBUS,
+    SIGNATURES,
+    LastMemory,
+    cause_of_exit,
+    last_words,
+    of_text,
+)
 
 GIB = 1 << 30
 
@@ -73,11 +82,12 @@ def test_what_metal_says_speaks_of_the_machine(line: str) -> None:
     assert (found.fault, found.confidence) == ("gpu", "certain") and line in found.text
 
 
-def test_a_killed_process_needs_a_sign_of_short_memory() -> None:
+@pytest.mark.parametrize("status", [-9, -4, -8], ids=["SIGKILL", "SIGILL", "SIGFPE"])
+def test_a_killed_process_needs_a_sign_of_short_memory(status: int) -> None:
     roomy = LastMemory(available_bytes=8 * GIB, total_bytes=16 * GIB)
-    assert cause_of_exit(-9, "", roomy).fault == "worker_exit"
+    assert cause_of_exit(status, "", roomy).fault == "worker_exit"
     tight = LastMemory(available_bytes=GIB // 4, total_bytes=16 * GIB)
-    found = cause_of_exit(-9, "", tight)
+    found = cause_of_exit(status, "", tight)
     assert (found.fault, found.confidence) == ("oom", "possible")
     assert "256 of the machine's 16384 MiB" in found.text
 
@@ -91,7 +101,7 @@ def test_macos_says_itself_that_memory_is_short() -> None:
     assert cause_of_exit(1, "", memory).fault == "worker_exit"
 
 
-@pytest.mark.parametrize("status", [-11, 139, -5])
+@pytest.mark.parametrize("status", [-11, 139, -5, -6, -7, -10])
 def test_a_segmentation_fault_or_a_trap_at_the_limit(status: int) -> None:
     memory = LastMemory(virtual_bytes=GIB, address_space_limit_bytes=GIB + 100)
     found = cause_of_exit(status, "", memory)
@@ -118,6 +128,22 @@ def test_every_signature_is_in_the_table() -> None:
     table = (Path(__file__).parents[3] / "docs" / "faults.md").read_text().lower()
     for signature in SIGNATURES:
         assert f"`{signature.text}`".replace("*", "…") in table, signature.text
+
+
+def test_every_signal_that_may_mean_want_of_memory_is_in_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
+    told = {
+        (f"SIG{name}", sure)
+        for seen, sure in re.findall(r"^\| (SIG.*) \| oom \| (likely|possible) \|$", page, re.M)
+        for name in re.findall(r"SIG([A-Z]+)", seen)
+    }
+    tight = LastMemory(available_bytes=1, total_bytes=GIB)
+    ends = {number: cause_of_exit(-number, "", tight) for number in signal.Signals}
+    assert told == {
+        ("SIGBUS" if number in SIGBUS else number.name, end.confidence)
+        for number, end in ends.items()
+        if end.fault == "oom"
+    }
 
 
 def test_of_a_traceback_what_was_raised_is_said_whatever_stands_below() -> None:
