@@ -21,6 +21,7 @@ from typer.main import get_command
 
 import elasticd
 from elasticd import archive
+from elasticd.cli import clusterhome
 from elasticd.cli.app import app
 from elasticd.cli.checkpoints import STORED
 from elasticd.cli.local import MAX_LOCAL_NODES
@@ -42,6 +43,7 @@ from elasticd.shell.control import jobsfolder, server, submissions
 from elasticd.shell.storage import eventform, keptevents
 from elasticd.supervision import logs
 from elasticd.supervision.service import STARTED
+from elasticd.trust import tokens
 from elasticd.types import FaultKind, Sign
 from tests import commandpages
 
@@ -160,6 +162,16 @@ def test_what_an_install_of_a_service_prints_is_shown_as_it_is(tmp_path: Path) -
     assert [line for line in shown_of(page, f"{install} --dry-run") if line != "…"] == said
     (done,) = shown_of(page, f"sudo .venv/bin/{install}")
     assert done == STARTED.format(found.path, done.partition("Its home is ")[2])
+
+
+def test_the_cluster_of_a_first_day_is_one() -> None:
+    text = (ROOT / "docs/macs.md").read_text()
+    (token,) = re.findall(rf"^{tokens.PREFIX}\S+$", text, re.MULTILINE)
+    assert set(re.findall(r"cluster ([0-9a-f]{12})", text)) == {tokens.read(token).pin[:12]}
+    own, fresh = "10.0.0.2", NodeConfig()
+    where = clusterhome.found_listen(own, fresh, written=False, running=False, free=lambda _, n: n)
+    at = clusterhome.reached_at(where, own, fresh)
+    assert f"it listens on {where} (elasticd.toml); others reach it at {at}\n" in text
 
 
 @pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: page.stem)
