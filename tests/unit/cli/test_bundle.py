@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from elasticd.errors import OperationError
 from elasticd.preflight.finding import ProbeFinding, failed, passed
 from elasticd.shell.storage.health import examine
 from tests.integration.otheraccount import need_root
+from tests.noroom import no_room
 from tests.unit.cli.test_machine import mac
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -117,15 +116,8 @@ def test_a_secret_is_blotted_out_however_it_is_written(secret: str, tmp_path: Pa
 
 
 def test_a_full_disk_leaves_no_part_of_a_bundle(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
-    try:
-        with pytest.raises(OperationError, match=r"b\.tar\.gz: "):
-            write_bundle(tmp_path / "b.tar.gz", [], {"said": "x"})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
+    with no_room(64), pytest.raises(OperationError, match=r"b\.tar\.gz: "):
+        write_bundle(tmp_path / "b.tar.gz", [], {"said": "x"})
     assert list(tmp_path.iterdir()) == []
     write_bundle(tmp_path / "b.tar.gz", [], {"said": "x"})
     assert [each.name for each in tmp_path.iterdir()] == ["b.tar.gz"]

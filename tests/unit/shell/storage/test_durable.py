@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from elasticd.shell.storage.durable import (
     write_durable,
     write_whole,
 )
+from tests.noroom import no_room
 
 
 def test_replaces_the_whole_content_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -46,13 +46,9 @@ def test_a_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
 def test_what_the_disk_refuses_is_named(
     tmp_path: Path, write: Callable[[Path, bytes], None]
 ) -> None:
-    path, least = tmp_path / "state", resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2, least[1]))
-    try:
-        with pytest.raises(OSError, match=f"File too large: '{path}'"):
-            write(path, b"new")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, least)
+    path = tmp_path / "state"
+    with no_room(2), pytest.raises(OSError, match=f"File too large: '{path}'"):
+        write(path, b"new")
 
 
 def test_a_folder_that_refuses_is_told_from_descriptors_that_have_run_out(tmp_path: Path) -> None:

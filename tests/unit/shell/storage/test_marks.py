@@ -7,6 +7,7 @@ from pathlib import Path
 from elasticd.core.words.effects import Reached
 from elasticd.shell.storage.marks import Marks
 from elasticd.types import JobId, NodeId, Tag
+from tests.noroom import no_room
 
 ONE, TWO = JobId("one"), JobId("two")
 
@@ -35,5 +36,17 @@ def test_marks_of_other_jobs_go_and_torn_ones_count_for_nothing(tmp_path: Path) 
 
 
 def test_a_disk_that_refuses_keeps_the_older_mark(tmp_path: Path) -> None:
+    marks = Marks(tmp_path)
+    marks.write(reached(ONE, 1))
+    with no_room():
+        marks.write(reached(ONE, 2))
+    assert marks.read({ONE}) == (reached(ONE, 1),)
+    marks.write(reached(ONE, 3))
+    assert marks.read({ONE}) == (reached(ONE, 3),)
+
+
+def test_a_folder_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    Marks(tmp_path / "file" / "reached").write(reached(ONE, 1))
+    marks = Marks(tmp_path / "file" / "reached")
+    marks.write(reached(ONE, 1))
+    assert marks.read({ONE}) == ()
