@@ -27,9 +27,12 @@ from elasticd.errors import INCURABLE
 from elasticd.settings.localhomes import node_homes
 from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.supervision.logs import RotatedLog
 
 KEEPER_FILE = "keeper.json"
 KEEPER_LOG = "keeper.log"
+KEEPER_LOG_BYTES = 1 << 20
+"""What it has at most before what it says becomes the older part; of these there is one."""
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
@@ -70,19 +73,23 @@ class Kept:
     child: subprocess.Popen[bytes] | None = None
     """What was started here and has not ended."""
 
-    def look(self, now: float) -> None:
-        """Start its daemon if it died."""
+    def look(self, now: float) -> bool:
+        """Start its daemon if it died; whether anything was said of it."""
+        spoke = False
         if self.child is not None and (code := self.child.poll()) is not None:
             self.child = None
             if code in INCURABLE:
                 why = f"no restart cures that; {self.home / LOG_FILE} says what does"
                 print(f"{self.home.name}: ended with status {code}; {why}", flush=True)
                 (self.home / DAEMON_FILE).unlink(missing_ok=True)
+                spoke = True
         died = (self.home / DAEMON_FILE).exists() and find_daemon(self.home) is None
         if self.child is None and died and self.pauses.may_start(now):
             self.pauses.starts(now)
             self.child = start_daemon(self.home, self.program)
             print(f"{self.home.name}: its daemon died; started {self.child.pid}", flush=True)
+            spoke = True
+        return spoke
 
     def let_go(self) -> None:
         """End what has not got as far as to name itself: nobody else would find it."""
@@ -95,9 +102,12 @@ class Kept:
 def keep(home: Path, program: Sequence[str], stopping: threading.Event) -> None:
     """Look after the daemons of a local cluster until ``stopping``."""
     kept = [Kept(folder, program) for folder in node_homes(home)]
+    log = RotatedLog(home / KEEPER_LOG, KEEPER_LOG_BYTES, keep=1)
     while not stopping.wait(POLL_SECONDS):
-        for one in kept:
-            one.look(monotonic_seconds())
+        spoke = [one.look(monotonic_seconds()) for one in kept]
+        if any(spoke):
+            with contextlib.suppress(OSError):  # a full disk: it is tried when more is said
+                log.rotate()
     for one in kept:
         one.let_go()
 

@@ -21,7 +21,7 @@ from typer.main import get_command
 
 import elasticd
 from elasticd import archive
-from elasticd.cli import clusterhome
+from elasticd.cli import clusterhome, keeper
 from elasticd.cli.app import app
 from elasticd.cli.checkpoints import STORED
 from elasticd.cli.local import MAX_LOCAL_NODES
@@ -39,8 +39,9 @@ from elasticd.settings.keep import KeepRules
 from elasticd.settings.notify import NotifyRules
 from elasticd.settings.rules import Wrong
 from elasticd.shell.chaos import inject
+from elasticd.shell.children import ownvariables
 from elasticd.shell.control import jobsfolder, server, submissions
-from elasticd.shell.storage import eventform, keptevents
+from elasticd.shell.storage import eventform, homefolders, keptevents
 from elasticd.supervision import logs
 from elasticd.supervision.service import STARTED
 from elasticd.trust import tokens
@@ -362,6 +363,16 @@ def test_paths_that_the_architecture_names_are_there() -> None:
     assert len(named) >= 12
     for name in named:
         assert "NAME" in name or (ROOT / name).exists(), name
+
+
+def test_what_lies_in_a_home_is_told() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    told = text[text.index("## What persists in HOME") : text.index("## Where things live")]
+    files = [name for name in homefolders.FILES if "/" not in name]
+    for name in (*files, *(f"{each}/" for each in homefolders.FOLDERS), ownvariables.FILE_NAME):
+        assert re.search(rf"(^| ){re.escape(name)}", told, re.MULTILINE), name
+    kept = f"{keeper.KEEPER_LOG_BYTES >> 20} MiB, and one older part"
+    assert f"`{keeper.KEEPER_FILE}`" in told and f"`{keeper.KEEPER_LOG}`" in told and kept in told
 
 
 SYSTEM = re.compile(r"sys\.platform|darwin|/proc/|osascript")

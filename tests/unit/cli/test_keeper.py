@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,3 +125,27 @@ def test_what_no_restart_cures_is_not_started_again(
     kept.let_go()
     said = capfd.readouterr().out
     assert (f"node-0: ended with status {status}; no restart cures that" in said) != again
+
+
+class Until(threading.Event):
+    """Is set once a file is there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path, self._deadline = path, time.monotonic() + WAIT_SECONDS
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert time.monotonic() < self._deadline, self._path
+        return super().wait(timeout) or self._path.exists()
+
+
+@pytest.mark.process
+def test_what_it_says_for_years_has_an_end(tmp_path: Path) -> None:
+    home = tmp_path / "node-0"
+    home.mkdir()
+    (home / DAEMON_FILE).write_text('{"pid": 0}')
+    log, older = tmp_path / keeper.KEEPER_LOG, tmp_path / f"{keeper.KEEPER_LOG}.1"
+    said = b"said\n" * (keeper.KEEPER_LOG_BYTES // 5 + 1)
+    log.write_bytes(said)
+    keeper.keep(tmp_path, [sys.executable, "-c", "raise SystemExit(1)"], Until(older))
+    assert log.read_bytes() == b"" and older.read_bytes() == said[-keeper.KEEPER_LOG_BYTES :]
