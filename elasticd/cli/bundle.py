@@ -40,6 +40,7 @@ from elasticd.systemtools import release
 MOST_LOG_BYTES = 1 << 20
 """Of the end of each log."""
 _LOGS = (LOG_FILE, f"{LOG_FILE}.1", PAGE_LOG)
+_KEEPERS = (KEEPER_LOG, f"{KEEPER_LOG}.1")
 _LEAST_SECRET = 6
 """Shorter ones would blot out words."""
 _LEAST_KEY = 32
@@ -171,9 +172,8 @@ def _of(home: Path) -> Iterator[tuple[str, bytes]]:
     except OSError as error:
         lines = [f"can't be read: {error.strerror}"]
     yield "files.txt", ("\n".join(lines) + "\n").encode()
-    logs = {
-        path.name: path for path in (*(home / each for each in _LOGS), home.parent / KEEPER_LOG)
-    }
+    own = [home / each for each in _LOGS]
+    logs = {path.name: path for path in (*own, *(home.parent / each for each in _KEEPERS))}
     if is_apart(home, Path.home()):
         service = Path.home() / LOG
         logs |= {f"service.log{part}": Path(f"{service}{part}") for part in ("", ".1")}

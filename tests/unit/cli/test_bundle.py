@@ -12,12 +12,14 @@ import pytest
 
 from elasticd.cli import health
 from elasticd.cli.bundle import MOST_LOG_BYTES, write_bundle
+from elasticd.cli.keeper import KEEPER_LOG
 from elasticd.cli.mac import choosing
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.mac.running import TrialResult
 from elasticd.errors import OperationError
 from elasticd.preflight.finding import ProbeFinding, failed, passed
 from elasticd.shell.storage.health import examine
+from elasticd.supervision.logs import RotatedLog
 from tests.integration.otheraccount import need_root
 from tests.noroom import no_room
 from tests.unit.cli.test_machine import mac
@@ -113,6 +115,19 @@ def test_a_secret_is_blotted_out_however_it_is_written(secret: str, tmp_path: Pa
     shown = [line.translate({ord("\\"): None}).replace("'", '"') for line in lines]
     assert {line.replace('"', "") for line in shown} == {"said [secret] here"}
     assert json.loads(found["doctor.json"]) == {"said": "[secret]"}
+
+
+def test_a_bundle_has_both_parts_of_what_a_keeper_said(tmp_path: Path) -> None:
+    log = RotatedLog(tmp_path / KEEPER_LOG, 8, keep=1)
+    (tmp_path / "node-0").mkdir()
+    for said in ("older, and longer\n", "newer\n"):
+        with log.path.open("a") as file:
+            file.write(said)
+        log.rotate()
+    write_bundle(tmp_path / "b.tar.gz", [tmp_path / "node-0"], {})
+    found = packed(tmp_path / "b.tar.gz")
+    assert found["home-0/keeper.log"] == b"newer\n"
+    assert b"longer" in found["home-0/keeper.log.1"]
 
 
 def test_a_full_disk_leaves_no_part_of_a_bundle(tmp_path: Path) -> None:
