@@ -84,6 +84,8 @@ class Generations:
         told = release.cut(world)
         if release.cut(self.worlds.setdefault(world.generation, told)) != told:
             return f"generation {world.generation} names two worlds"
+        if len(world.members) > 1 and not all(world.hosts):
+            return f"{world.generation} has a member that has no reducer"
         return ""
 
     def entered(self, node: NodeId, world: World, disk: Disk, release: Release) -> str:

@@ -82,7 +82,11 @@ class Freezing:
             return None
         if further := self._further():
             self.since = self.office.ctx.now
-            self._ask(further)
+            # Who was asked alone may have no reducer yet, which a world of several needs.
+            unready = [n for n in sorted(self.asked) if not self.holdings[n].host]
+            for node in unready:
+                del self.holdings[node]
+            self._ask([*further, *unready])
             return None
         council = self._council()
         found = decide(council)

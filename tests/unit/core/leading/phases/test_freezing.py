@@ -66,8 +66,10 @@ def test_whose_trainer_has_ended_is_not_waited_for() -> None:
     assert freezing.asked == {C}
 
 
-def test_a_newcomer_that_holds_more_than_they_turn_out_to_hold_is_asked_too() -> None:
-    """Whoever gave it its state has lost it since: nobody is to go back behind it."""
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_newcomer_that_holds_more_than_they_turn_out_to_hold_is_asked_too(ready: bool) -> None:
+    """Whoever gave it its state has lost it since: nobody is to go back behind it. The one that was
+    asked before is asked again if it didn't wait for its reducer, as nobody else was asked."""
     bench = Bench()
     world = world_of(A, B, step=10)
     given = replace(status_of("ready"), trainer=replace(TRAINER, prepared=point_of(11)))
@@ -75,8 +77,16 @@ def test_a_newcomer_that_holds_more_than_they_turn_out_to_hold_is_asked_too() ->
     bench.driver.hear(B, replace(status_of(None, world), trouble="its disk is gone"))
     bench.driver.hear(A, status_of("active", world, committed=12))
     bench.driver.hear(A, fault(world, B))
-    bench.answer(a=holds(None, world.generation))
-    assert [to for to, _ in bench.sent(Freeze)] == [C] and bench.phase == "freezing"
+    bench.answer(a=holds(None, world.generation, host="a:1" if ready else ""))
+    assert bench.phase == "freezing"
+    asked = bench.sent(Freeze)
+    assert [to for to, _ in asked] == ([C] if ready else [C, A])
+    assert not any(freeze.alone for _, freeze in asked)
+    for to, freeze in asked:
+        answer = holds(point_of(11) if to == C else None, host=f"{to}:1", serial=freeze.serial)
+        bench.driver.hear(to, answer)
+    (world,) = {form.world for _, form in bench.sent(Form)}
+    assert sorted(world.members) == [A, C] and all(world.hosts)
 
 
 def test_a_view_voids_what_was_asked() -> None:
