@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,16 +102,17 @@ async def tell(
     *,
     seconds: float = RETRY_SECONDS,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> HookEnd:
     """Tell it, and try again for so long if it may work later.
 
     Raises:
         HookError: in the end it did not work.
     """
-    call = call_of(hook, message, os.environ)
+    call, late = call_of(hook, message, os.environ), clock() + seconds
     async for attempt in tenacity.AsyncRetrying(
         wait=tenacity.wait_exponential(multiplier=1.0, max=_LONGEST_PAUSE),
-        stop=tenacity.stop_after_delay(seconds) | tenacity.stop_after_attempt(10),
+        stop=lambda _: clock() >= late,
         retry=tenacity.retry_if_exception(lambda e: isinstance(e, HookError) and e.passes),
         sleep=sleep,
         reraise=True,

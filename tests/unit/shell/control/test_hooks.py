@@ -45,12 +45,22 @@ class FakeRun:
         return end
 
 
-async def at_once(seconds: float) -> None:
-    """A pause."""
+class Clock:
+    """Goes on in pauses alone, and these take no time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
-def told(hook: Hook, run: Any) -> HookEnd:
-    return asyncio.run(tell(hook, MESSAGE, run, sleep=at_once))
+def told(hook: Hook, run: Any, clock: Clock | None = None) -> HookEnd:
+    clock = clock or Clock()
+    return asyncio.run(tell(hook, MESSAGE, run, sleep=clock.sleep, clock=clock.now))
 
 
 def test_macos_is_handed_the_text_as_an_argument() -> None:
@@ -72,11 +82,12 @@ def test_what_may_pass_is_tried_again_and_nothing_else() -> None:
         assert len(run.calls) == 1 and SECRET not in str(caught.value)
 
 
-def test_it_is_not_tried_for_ever() -> None:
-    run = FakeRun(*[HookEnd(75, "HTTP 503")] * 50)
+def test_it_is_tried_for_five_minutes_and_not_for_ever() -> None:
+    run, clock = FakeRun(*[HookEnd(75, "HTTP 503")] * 50), Clock()
     with pytest.raises(HookError, match=r"the webhook ended with status 75 \(HTTP 503\)"):
-        told(f"https://h/{SECRET}", run)
-    assert len(run.calls) == 10
+        told(f"https://h/{SECRET}", run, clock)
+    assert 300 <= clock.seconds <= 300 + 60, "the longest pause is a minute"
+    assert len(run.calls) < 20
 
 
 def test_no_secret_is_in_a_list_of_processes_or_an_environment() -> None:
