@@ -13,13 +13,11 @@ import io
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 ROTATE_AT_BYTES = 16 * 1024 * 1024
 KEEP_OLD = 3
-CHUNK_BYTES = 64 * 1024
 COPY_BYTES = 1024 * 1024
 
 Dropping = Callable[[], AbstractContextManager[Callable[[int], object]]]
@@ -38,14 +36,6 @@ class Rotated(NamedTuple):
     """What of it is in no part: more was written than is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a follower stands: ``rotation`` counts the rotations that the log has seen."""
-
-    rotation: int
-    offset: int
-
-
 class RotatedLog:
     """``path`` with its older parts ``path.1`` (newest) … ``path.<keep>``.
 
@@ -60,7 +50,6 @@ class RotatedLog:
         self.path = path
         self._limit = limit_bytes
         self._keep = keep
-        self._rotation = 0
 
     def open_append(self) -> int:
         """A descriptor for a child's stdout and stderr; the caller closes its own after the start.
@@ -88,7 +77,6 @@ class RotatedLog:
             cut = self._move(beside, max(0, size - self._keep * self._limit), dropping)
         finally:
             beside.unlink(missing_ok=True)  # of a full disk it would take the last bytes
-        self._rotation += 1
         return Rotated(cut)
 
     def _move(self, beside: Path, begin: int, dropping: Dropping) -> int:
@@ -150,36 +138,6 @@ class RotatedLog:
         kept = data.splitlines(keepends=True)[-lines:] if lines > 0 else []
         return b"".join(kept).decode("utf-8", "replace")
 
-    def oldest(self) -> Position:
-        """The beginning of everything that is kept: a reader from here sees all so far."""
-        return Position(self._rotation - (len(self._parts()) - self.path.exists()), 0)
-
-    def read_from(self, position: Position) -> tuple[bytes, Position]:
-        """What was written since ``position``, at most :data:`CHUNK_BYTES`, and the new position.
-
-        Goes on in the rotated parts; a follower that fell behind by more than ``keep`` of them goes
-        on at the oldest. Empty at the end.
-        """
-        while True:
-            age = self._rotation - position.rotation
-            if age > self._keep:
-                position = Position(self._rotation - self._keep, 0)
-                continue
-            path = self.path if age <= 0 else self._old(age)
-            data = _read_at(path, position.offset)
-            if data:
-                return data, Position(position.rotation, position.offset + len(data))
-            if age <= 0:
-                return b"", self._after_foreign_truncation(position)
-            position = Position(position.rotation + 1, 0)
-
-    def _after_foreign_truncation(self, position: Position) -> Position:
-        try:
-            size = self.path.stat().st_size
-        except FileNotFoundError:
-            size = 0
-        return position if position.offset <= size else Position(self._rotation, 0)
-
 
 def _copy_rest(source: io.FileIO, copy: io.FileIO, most_bytes: int) -> bool:
     """Copy what is left, while there are less than ``most_bytes`` there; whether it was all."""
@@ -196,12 +154,3 @@ def _last_bytes(path: Path, count: int) -> bytes:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - count))
         return file.read(count)
-
-
-def _read_at(path: Path, offset: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(CHUNK_BYTES)
-    except FileNotFoundError:
-        return b""

@@ -27,9 +27,6 @@ class Revoked:
     def holds(self, member: Issued) -> bool:
         return member.serial <= self.serials.get(member.name, -1)
 
-    def with_member(self, name: str, serial: int) -> Revoked:
-        return self.merged(Revoked({name: serial}))
-
     def merged(self, other: Revoked) -> Revoked:
         """What both say; the same object if the other says nothing new."""
         news = {

@@ -37,7 +37,6 @@ BYTES_PER_SECOND = 50_000_000
 SETTLE_SECONDS = 1.0
 """After a change by hand; several usually come together."""
 RETRY_SECONDS = 30.0
-_CHUNK_SECONDS = 0.05
 
 log = structlog.get_logger(__name__)
 

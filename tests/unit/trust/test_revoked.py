@@ -32,7 +32,7 @@ def test_lists_merge_in_any_order(lists: list[Revoked], dice: object) -> None:
 
 
 def test_who_is_let_in_again_has_a_larger_serial() -> None:
-    out = Revoked().with_member("a" * 32, 7)
+    out = Revoked({"a" * 32: 7})
     assert out.holds(Issued("a" * 32, 7)) and out.holds(Issued("a" * 32, 3))
     assert not out.holds(Issued("a" * 32, 8)) and not out.holds(Issued("b" * 32, 3))
 
@@ -59,6 +59,6 @@ def test_what_is_no_list(words: dict[str, str]) -> None:
 
 def test_of_too_many_the_oldest_go() -> None:
     full = Revoked({f"{n:032}": n for n in range(MOST)})
-    more = full.with_member("a" * 32, MOST)
+    more = full.merged(Revoked({"a" * 32: MOST}))
     assert len(more.serials) == MOST
     assert "a" * 32 in more.serials and f"{0:032}" not in more.serials

@@ -8,7 +8,7 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,7 +142,8 @@ def test_one_that_was_put_out_is_told_nothing(run: Run) -> None:
     async def main() -> None:
         a = Daemon("a")
         out = member("out")
-        a.credentials.revoked = Revoked().with_member(*astuple(issued(out.certificate)))
+        shown = issued(out.certificate)
+        a.credentials.revoked = Revoked({shown.name: shown.serial})
         async with running(a):
             reader, writer = await transfer.connect(a.address, credentials_of(out))
             writer.write(encode({**a.peers.me.frame(), "node": "out"}))
@@ -226,8 +227,8 @@ def test_one_that_is_put_out_loses_what_it_has(run: Run) -> None:
             await a.until_seen("up", "b", "boot-1")
             fetched = asyncio.ensure_future(b.peers.fetch(a.address, {"what": "state"}, sink))
             await until(lambda: a.waiting)
-            out = Revoked().with_member(*astuple(issued(b.credentials.member.certificate)))
-            a.credentials.revoked = out
+            shown = b.credentials.own
+            a.credentials.revoked = Revoked({shown.name: shown.serial})
             a.peers.cut_off()
             await a.until_seen("down", "b", "boot-1")
             with pytest.raises(OperationError, match="closed the connection"):
@@ -258,7 +259,8 @@ def test_one_that_was_put_out_before_its_hello_is_no_peer(
         async with running(a):
             reader, writer = await transfer.connect(a.address, credentials_of(out))
             await shaken.wait()
-            a.credentials.revoked = Revoked().with_member(*astuple(issued(out.certificate)))
+            shown = issued(out.certificate)
+            a.credentials.revoked = Revoked({shown.name: shown.serial})
             a.peers.cut_off()
             writer.write(encode({**a.peers.me.frame(), "node": "out"}))
             await until(lambda: a.peers.refusals.hellos)
