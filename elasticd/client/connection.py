@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
 import socket
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,6 +20,7 @@ from elasticd.core.words.requests.wire import ASKED
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.ipc.accounts import account_of, peer_uid
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.ipc.unixpath import addressed
 from elasticd.pasting import of_home, quoted
 from elasticd.settings.localhomes import cluster_of, is_cluster
 from elasticd.settings.places import FILE_NAME
@@ -35,11 +34,6 @@ QUIET_SECONDS = 2.0
 _READ_BYTES = 256 * 1024
 _AGAIN_SECONDS = 0.05
 _HUNG_UP = "it hung up"
-# sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
-_SHORT_PATH_BYTES = 100
-_CHDIR = threading.Lock()
-"""A process has one working folder."""
-
 
 # A file that is no socket, or a home that is no folder, has no daemon either.
 _NOBODY = {errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.ENOTSOCK}
@@ -251,11 +245,8 @@ def _connected_at_once(path: Path) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         found.settimeout(PROBE_SECONDS)
-        if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
-            found.connect(os.fspath(path))
-        else:
-            with _CHDIR, contextlib.chdir(path.parent):
-                found.connect(path.name)
+        with addressed(path) as address:
+            found.connect(address)
     except BaseException:
         found.close()
         raise

@@ -13,7 +13,6 @@ import os
 import socket
 import struct
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 import msgpack
 
 from elasticd.errors import ProtocolError
+from elasticd.ipc.unixpath import addressed, addressed_aside
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_FRAME_FDS = 1024
@@ -33,8 +33,6 @@ more."""
 _HEADER = struct.Struct(">I")
 _READ_BYTES = 256 * 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-# sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
-_SHORT_PATH_BYTES = 100
 
 
 def send_batch(connection: socket.socket, byte: bytes | memoryview, fds: Sequence[int]) -> int:
@@ -138,24 +136,14 @@ class FrameSocket:
     def connect(cls, path: str | os.PathLike[str]) -> FrameSocket:
         """Connect to the Unix socket at ``path``, however long the path is.
 
-        For a path that does not fit into a socket address the working folder is changed for the
-        moment of connecting: call it before other threads open files by relative names.
+        For one that does not fit into a socket address the working folder is changed for the moment
+        of connecting: call it before other threads open files by relative names.
 
         Raises:
             OSError: nobody listens there.
         """
-        path = os.fspath(path)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
-                connection.connect(path)
-            else:
-                with contextlib.chdir(os.path.dirname(path)):
-                    connection.connect(os.path.basename(path))
-        except BaseException:
-            connection.close()
-            raise
-        return cls(connection)
+        with addressed(path) as address:
+            return cls(_connected(address))
 
     @classmethod
     def connect_aside(
@@ -166,19 +154,8 @@ class FrameSocket:
         Raises:
             OSError: nobody listens there.
         """
-        path = os.fspath(path)
-        if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
-            return cls.connect(path)
-        if sys.platform == "linux" and platform == "linux":
-            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-            try:
-                return cls.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
-            finally:
-                os.close(folder)
-        with tempfile.TemporaryDirectory(dir="/tmp", prefix="elasticd-") as near:
-            link = os.path.join(near, "d")
-            os.symlink(os.path.dirname(path), link)
-            return cls.connect(f"{link}/{os.path.basename(path)}")
+        with addressed_aside(path, platform) as address:
+            return cls(_connected(address))
 
     def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         """Send one frame, with copies of ``fds``; the caller keeps its own.
@@ -247,3 +224,13 @@ class FrameSocket:
         self._socket.close()
         while self._fds:
             os.close(self._fds.popleft())
+
+
+def _connected(address: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from pathlib import Path
 
+from elasticd.ipc.unixpath import addressed
+
 BACKLOG = 128
-# sun_path holds 104 bytes on macOS and 108 on Linux, with the closing zero.
-_SHORT_PATH_BYTES = 100
 
 
 def bind_unix(path: Path) -> socket.socket:
@@ -25,11 +24,8 @@ def bind_unix(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
-        if len(os.fsencode(path)) <= _SHORT_PATH_BYTES:
-            listener.bind(os.fspath(path))
-        else:
-            with contextlib.chdir(path.parent):
-                listener.bind(path.name)
+        with addressed(path) as address:
+            listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except BaseException:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from elasticd.client import connection
+from elasticd.ipc.frames import FrameSocket
 
 ROUNDS = 50
 
 
-def test_each_thread_reaches_the_daemon_that_it_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("connect", [connection._connected_at_once, FrameSocket.connect])
+def test_each_thread_reaches_the_daemon_that_it_calls(
+    tmp_path: Path, connect: Callable[[Path], Any]
+) -> None:
     folder, called = os.getcwd(), list[tuple[Path, socket.socket]]()
     with contextlib.ExitStack() as opened:
         for number in range(8):
@@ -28,7 +36,7 @@ def test_each_thread_reaches_the_daemon_that_it_calls(tmp_path: Path) -> None:
 
         def call(path: Path, listening: socket.socket) -> None:
             for _ in range(ROUNDS):
-                with connection._connected_at_once(path):
+                with contextlib.closing(connect(path)):
                     listening.accept()[0].close()  # raises where nobody has come
 
         with ThreadPoolExecutor(len(called)) as threads:
