@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import structlog
+import tenacity
 
 from elasticd.core.words.connections import PutOut
 from elasticd.errors import DamageError, OperationError, ProtocolError
@@ -62,6 +62,10 @@ class Surroundings:
     tell: Callable[[PutOut], None]
     failed: Callable[[OSError], None]
     shown: Callable[[], None]
+
+
+class _News(Exception):
+    """It is tried at once, and after that with short pauses again."""
 
 
 class Renewing:
@@ -132,19 +136,31 @@ class Renewing:
             self._own = self._tasks.start(self._until_new())
 
     async def _until_new(self) -> None:
-        for turn in itertools.count():
-            if not self._credentials.renewal.is_due(self._credentials.own):
-                return
-            self._news.clear()
-            if (new := await self._attempt()) is not None:
-                self._credentials.show(new, *papers.shown(self._home))
-                log.info("this node renewed its certificate")
-                self._around.shown()
-                continue
-            pause = min(FIRST_PAUSE_SECONDS * 2 ** min(turn, 20), LONGEST_PAUSE_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._news.wait()
+        again = tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
+            retry=tenacity.retry_if_result(lambda renewed: not renewed),
+            sleep=self._pause,
+        )
+        while self._credentials.renewal.is_due(self._credentials.own):
+            with contextlib.suppress(_News):
+                await again(self._renewed)
+
+    async def _pause(self, seconds: float) -> None:
+        """Raises _News: there is some since the last attempt, or meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+            raise _News
+
+    async def _renewed(self) -> bool:
+        """Whether this node shows a new certificate now."""
+        self._news.clear()
+        if (new := await self._attempt()) is None:
+            return False
+        self._credentials.show(new, *papers.shown(self._home))
+        log.info("this node renewed its certificate")
+        self._around.shown()
+        return True
 
     async def _attempt(self) -> MemberPapers | None:
         """What this node is to show from now on, which is on its disk; None: not yet."""
