@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import structlog
+import tenacity
 
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, StateError
@@ -20,7 +21,7 @@ from elasticd.types import JobId
 
 _LOOK_SECONDS = 0.5
 """Between two looks whether a process of the job is still here."""
-_LONGEST_PAUSE_SECONDS = 600.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 600.0
 """Before what could not be removed is tried again."""
 
 log = structlog.get_logger(__name__)
@@ -36,10 +37,12 @@ class Forgetting:
         keeper: OutputKeeper,
         events: EventLog,
         others: Callable[[], Iterable[JobRecord]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``others``: the jobs that are not forgotten."""
         self._children, self._states = children, states
         self._keeper, self._events, self._others = keeper, events, others
+        self._sleep = sleep
         self._tasks = Tasks("removing the files of a forgotten job")
 
     def close(self) -> None:
@@ -63,11 +66,13 @@ class Forgetting:
         return any(other.archive == digest for other in self._others())
 
     async def _forget(self, record: JobRecord) -> None:
-        job, pause, told, removed = record.id, _LOOK_SECONDS, False, False
+        job, told, removed = record.id, False, False
         lock = self._keeper.forget(job)
-        while self._children.runs(job):  # noqa: ASYNC110  it has ended, so they end
-            await asyncio.sleep(_LOOK_SECONDS)
-        while True:
+        while self._children.runs(job):  # it has ended, so they end
+            await self._sleep(_LOOK_SECONDS)
+
+        async def gone() -> bool:
+            nonlocal told, removed
             async with lock:
                 found, why = await asyncio.to_thread(self._remove, job)
                 all_gone = await self._states.archives.remove(
@@ -76,15 +81,19 @@ class Forgetting:
             removed = removed or found
             if found:
                 await self._states.changed(job)
-            if not why and all_gone:
-                break
             if why and not told:
                 log.warning(
                     "files of a forgotten job stay", job=job, reason=why[0], tried_again=True
                 )
                 told = True
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            await asyncio.sleep(pause)
+            return all_gone and not why
+
+        again = tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
+            retry=tenacity.retry_if_result(lambda gone: not gone),
+            sleep=self._sleep,
+        )
+        await again(gone)
         if removed or told:
             log.info("files of a forgotten job removed", job=job)
 

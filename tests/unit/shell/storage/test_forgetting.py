@@ -43,6 +43,7 @@ class Home:
         """Whether a process of the job is there, at each look."""
         self.others = [record(OTHER, "others", forgotten=False)]
         self.changed: list[JobId] = []
+        self.pauses: list[float] = []
         for job in (GONE, OTHER):
             for kind in KINDS:
                 (home / kind / job).mkdir(parents=True)
@@ -74,7 +75,12 @@ class Home:
             keeper,
             self.events,
             lambda: self.others,
+            self.sleep,
         )
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
 
     def left(self, job: JobId) -> list[str]:
         return [kind for kind in KINDS if (self.home / kind / job).exists()]
@@ -126,8 +132,7 @@ def test_an_archive_that_another_job_was_sent_too_stays(home: Home) -> None:
     assert home.left(GONE) == [] and home.archives() == ["others", "own"]
 
 
-def test_its_processes_end_first(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.0)
+def test_its_processes_end_first(home: Home) -> None:
     home.looks = [True, True, False]
     home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.looks == [] and home.left(GONE) == []
@@ -145,27 +150,23 @@ def test_a_daemon_that_starts_removes_what_a_crash_left(home: Home) -> None:
 def test_what_could_not_be_removed_is_tried_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(forgetting, "_LONGEST_PAUSE_SECONDS", 0.0)
     tries: list[Path] = []
     whole = remove_tree
 
     def rmtree(path: Path) -> None:
         tries.append(path)
-        if path.parent.name == "clones" and len(tries) < 5:
+        if path.parent.name == "clones" and home.pauses[-1:] != [600.0]:
             raise OSError("it is busy")
         whole(path)
 
     monkeypatch.setattr(forgetting, "remove_tree", rmtree)
     home.do(lambda: home.forgetting.forget([record(GONE)]))
     assert home.left(GONE) == [] and home.archives() == ["others"]
+    assert home.pauses == [*(2.0**n for n in range(10)), 600.0] and len(tries) > 11
 
 
-def test_an_archive_goes_once_no_job_is_about_to_be_known_that_needs_it(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_goes_once_no_job_is_about_to_be_known_that_needs_it(home: Home) -> None:
     """A copy that another node has asked for stays for a minute whatever is known here."""
-    monkeypatch.setattr(forgetting, "_LOOK_SECONDS", 0.001)
 
     async def run() -> None:
         with home.states.archives.held("own"):
