@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import structlog
+import tenacity
 
 from elasticd.ipc.listening import listeners, listens_here
 from elasticd.settings.config import NodeConfig
@@ -147,20 +148,30 @@ class WebDoor:
         await asyncio.to_thread(tell_place, self._home, place)
 
     async def _attend(self, listening: socket.socket) -> None:
-        pause = 0.0
+        def told(state: tenacity.RetryCallState) -> None:
+            assert state.outcome is not None and state.next_action is not None
+            _tell_end(state.outcome.result(), state.next_action.sleep)
+
+        in_a_row = tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential(LEAST_PAUSE, MOST_PAUSE),
+            retry=tenacity.retry_if_result(bool),
+            before_sleep=told,
+            sleep=self._sleep,
+        )
         while True:
-            await self._sleep(pause)
-            await _knocked(listening)
-            began = monotonic_seconds()
-            code = await self._serve(listening)
-            steady = monotonic_seconds() - began > STEADY_SECONDS
-            if code == 0:
-                pause = 0.0
-                continue
-            pause = LEAST_PAUSE if steady or not pause else min(2 * pause, MOST_PAUSE)
-            log.warning(
-                "the web page's process ended", status=code, log=LOG_FILE, again_in_seconds=pause
-            )
+            await in_a_row(self._visited, listening)
+
+    async def _visited(self, listening: socket.socket) -> int:
+        """Have who knocks next served; the status of a process that failed, 0 of one that had run
+        for long before."""
+        await _knocked(listening)
+        began = monotonic_seconds()
+        status = await self._serve(listening)
+        if not status or monotonic_seconds() - began <= STEADY_SECONDS:
+            return status
+        _tell_end(status, LEAST_PAUSE)
+        await self._sleep(LEAST_PAUSE)
+        return 0
 
     async def _serve(self, listening: socket.socket) -> int:
         """Have a process serve until it ends; its exit status."""
@@ -210,6 +221,10 @@ def _listening(host: str, port: int) -> socket.socket:
     found = socket.create_server((host, port), backlog=_BACKLOG)
     found.setblocking(False)
     return found
+
+
+def _tell_end(status: int, pause: float) -> None:
+    log.warning("the web page's process ended", status=status, log=LOG_FILE, again_in_seconds=pause)
 
 
 async def _knocked(listening: socket.socket) -> None:

@@ -132,9 +132,14 @@ async def test_nobody_is_started_for_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("steady, expected", [(False, [1.0, 2.0, 4.0, 1.0]), (True, [1.0] * 4)])
 @in_a_loop
-async def test_one_that_fails_is_started_again_after_a_pause(tmp_path: Path) -> None:
+async def test_one_that_fails_is_started_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady: bool, expected: list[float]
+) -> None:
+    """The first pause again after one that did not fail, or that had run for long."""
     pauses: list[float] = []
+    monkeypatch.setattr(webdoor, "STEADY_SECONDS", -1.0 if steady else 600.0)
 
     async def noted(seconds: float) -> None:
         pauses.append(seconds)
@@ -145,7 +150,7 @@ async def test_one_that_fails_is_started_again_after_a_pause(tmp_path: Path) -> 
         await knock(port, "0")
         await knock(port, "3")
         await knock(port, "0")
-    assert pauses[:6] == [0.0, 1.0, 2.0, 4.0, 0.0, 1.0]
+    assert pauses == expected
 
 
 @pytest.mark.process
