@@ -46,6 +46,8 @@ BETWEEN_SECONDS = 0.01
 FORGET_SECONDS = 600.0
 """An address that was only learned is dropped after so long without an answer, unless a connected
 node says that it is there; others say hello again."""
+_NOT_YET = (OSError, ProtocolError)
+"""Ends of an attempt after which there is another one."""
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +112,7 @@ class Dial:
         return tenacity.AsyncRetrying(
             wait=wait,
             stop=is_forgotten,
-            retry=tenacity.retry_if_exception_type((OSError, ProtocolError)),
+            retry=tenacity.retry_if_exception_type(_NOT_YET),
             sleep=self.pause,
         )
 
@@ -314,13 +316,18 @@ class Dialler:
         """When that is wanted, have another connection take the place of one, and end that: both
         are used for a moment, so that nothing that is sent is cut."""
         await dial.anew.wait()
-        while True:
-            try:
-                other = await self._greet(dial)
-                break
-            except (OSError, ProtocolError) as error:
-                log.info("address is not dialled anew", address=dial.address, reason=str(error))
-            await asyncio.sleep(REFUSED_SECONDS)
+
+        def told(state: tenacity.RetryCallState) -> None:
+            assert state.outcome is not None
+            why = str(state.outcome.exception())
+            log.info("address is not dialled anew", address=dial.address, reason=why)
+
+        again = tenacity.AsyncRetrying(
+            wait=tenacity.wait_fixed(REFUSED_SECONDS),
+            retry=tenacity.retry_if_exception_type(_NOT_YET),
+            before_sleep=told,
+        )
+        other: Answered = await again(self._greet, dial)
         replacing.by = other
         if other.hello.node != self.gate.me.node:
             self._use(dial, other)

@@ -17,7 +17,7 @@ from elasticd.settings.config import NodeConfig
 from elasticd.shell.assembly.membership import Others, TrustedMembers
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.control.renewing import RenewalDesk, ask
-from elasticd.shell.network import transfer
+from elasticd.shell.network import dialling, transfer
 from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import founding, issuing, papers
 from elasticd.shell.storage.namelessfile import nameless_file
@@ -223,6 +223,26 @@ def test_a_cut_while_a_connection_is_made_anew_is_seen(run: Run) -> None:
                 await until(lambda: a.peers.refusals.bad_frames)
                 assert a.peers.connected() == ["b"]
             await a.until_seen("down", "b", "boot-1")
+
+    run(main())
+
+
+def test_a_connection_that_is_refused_at_first_is_made_anew_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling, "REFUSED_SECONDS", 0.01)
+
+    async def main() -> None:
+        b = Daemon("b")
+        a = Daemon("a", b.address)
+        async with running(a, b):
+            await a.until_seen("up", "b", "boot-1")
+            await b.until_seen("up", "a", "boot-1")
+            b.credentials.renewal = Renewal(1 << 150, 1 << 150)
+            await a.peers.connect_anew()
+            await until(lambda: a.peers.refusals.bad_frames)
+            b.credentials.renewal = Renewal()
+            await a.until_seen("moved", "b", b.address)
 
     run(main())
 
