@@ -44,6 +44,7 @@ from elasticd.settings.localhomes import node_homes
 from elasticd.settings.ownhome import make_private, refuse_open, refuse_ownerless
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME, SOCKET_NAME
 from elasticd.shell.chaos.firewall import firewall
+from elasticd.shell.children.ports import PORTS, claim
 from elasticd.shell.network.binding import refuse_shared
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
@@ -65,9 +66,6 @@ KILL_SECONDS = 5.0
 POLL_SECONDS = 0.05
 LOG_TAIL_BYTES = 4096
 LOG_TAIL_LINES = 15
-# Below the ports that Linux (32768) and macOS (49152) give to outgoing connections, so that a node
-# that comes back finds its port free.
-PORTS = range(20_000, 32_000)
 
 CHILDREN_FILE = "children.json"
 
@@ -278,8 +276,10 @@ def _addresses(wanted: Sequence[str | None]) -> list[str]:
 
 def _free_address(held: contextlib.ExitStack) -> str:
     for port in random.sample(PORTS, len(PORTS)):
-        if address := _bound(held, f"127.0.0.1:{port}"):
-            return address
+        with contextlib.suppress(OSError):  # a reducer's that doesn't listen yet, say
+            held.enter_context(contextlib.closing(claim(port, "127.0.0.1")))
+            if address := _bound(held, f"127.0.0.1:{port}"):
+                return address
     raise OperationError(f"no free port from {PORTS.start} to {PORTS.stop - 1}")
 
 

@@ -1,4 +1,4 @@
-"""Ports for reducers."""
+"""Ports that are free: for reducers, and for the nodes of a local cluster."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import socket
 
 from elasticd.errors import OperationError
 
-# Below the ports that Linux (32768) and macOS (49152) give to outgoing connections, so that nobody
-# takes one by chance between our choice and the ring's bind.
-_PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 32_000)
+"""Below those that Linux (32768) and macOS (49152) give to outgoing connections, so that nobody
+takes one by chance between our choice and the ring's bind, or while a node is away."""
 _TRIES = 200
 
 
@@ -42,7 +42,7 @@ def claim_port(*addresses: str) -> ClaimedPort:
     Raises:
         OperationError: none was found.
     """
-    for port in random.sample(_PORTS, _TRIES):
+    for port in random.sample(PORTS, _TRIES):
         with contextlib.suppress(OSError):
             return claim(port, *addresses)
     raise OperationError(f"no free port on {' and '.join(addresses)}")

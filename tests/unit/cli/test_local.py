@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from elasticd.client.processes import find_daemon
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
 from elasticd.settings.localhomes import node_homes
+from elasticd.shell.children.ports import claim_port
 from elasticd.shell.storage import papers
 from tests.integration.otheraccount import need_root
 
@@ -211,6 +213,15 @@ def test_down_ends_whatever_is_left(how: str, cluster: Path, fake_program: list[
     # Nobody but this process reaps the daemon that it started: ended is ended, a zombie too.
     assert psutil.wait_procs([daemon], timeout=10) == ([daemon], [])
     assert not (cluster / "node-0" / "control.sock").exists()
+
+
+def test_a_port_that_a_ring_will_bind_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the claim shows that it is spoken for."""
+    claimed = claim_port("127.0.0.1")
+    monkeypatch.setattr(local, "PORTS", range(claimed.port, claimed.port + 1))
+    with contextlib.closing(claimed), pytest.raises(OperationError, match="no free port from"):
+        local._addresses([None])
+    assert local._addresses([None]) == [f"127.0.0.1:{claimed.port}"]
 
 
 _SILENT = """
