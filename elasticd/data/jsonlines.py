@@ -70,7 +70,7 @@ class JsonLines:
         if not 0 <= row < len(self):
             raise IndexError(row)
         file, line, begin, end = self._place(row)
-        with _named(file, line):
+        with named(file, line):
             raw = self._descriptors.read(file, begin, end)
         return parsed(raw, file, line)
 
@@ -150,7 +150,7 @@ class _FileIndex:
         self.offsets, self.blanks = array("q"), array("q")
         """Of rows, with the file's end; before which rows blank lines are, one each."""
         self.lines, at = LineDigests(most_digests), 0
-        with _named(path, 1), open(path, "rb", _BUFFER_BYTES) as file:
+        with named(path, 1), open(path, "rb", _BUFFER_BYTES) as file:
             for line in file:
                 if line.strip():
                     self.offsets.append(at)
@@ -201,7 +201,7 @@ class LineCursor:
     def __next__(self) -> dict[str, Any]:
         while self._at < len(self._order):
             path = self._files[self._order[self._at]]
-            with _named(path, self._line + 1):
+            with named(path, self._line + 1):
                 if self._file is None:
                     self._file = _opened(path, self._offset)
                 raw = self._file.readline()
@@ -244,21 +244,25 @@ class LineCursor:
         return self._name
 
 
-def parsed(raw: bytes, path: Path, line: int) -> dict[str, Any]:
+def parsed(raw: str | bytes, path: Path, line: int) -> dict[str, Any]:
     """A row. Raises UsageError: the line is none."""
     try:
         row = json.loads(raw)
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise UsageError(f"{path}:{line}: is no UTF-8: there is a byte {byte:#04x}") from None
+        raise no_utf8(error, path, line) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}:{line}: is no JSON: {error}{one_a_line(raw)}") from None
+        raise UsageError(f"{path}:{line}: is no JSON: {error}{_one_a_line(raw)}") from None
     if not isinstance(row, dict):
-        raise UsageError(f"{path}:{line}: is no JSON object{one_a_line(raw)}")
+        raise UsageError(f"{path}:{line}: is no JSON object{_one_a_line(raw)}")
     return row
 
 
-def one_a_line(line: str | bytes) -> str:
+def no_utf8(error: UnicodeDecodeError, path: Path, line: int) -> UsageError:
+    byte = error.object[error.start]
+    return UsageError(f"{path}:{line}: is no UTF-8: there is a byte {byte:#04x}")
+
+
+def _one_a_line(line: str | bytes) -> str:
     """What to add about a ``line`` that is no row: what it seems to be instead."""
     begin = (line if isinstance(line, str) else line.decode("utf-8-sig", "replace")).strip()
     if begin.startswith("["):
@@ -277,7 +281,7 @@ def _opened(path: Path, offset: int) -> IO[bytes]:
 def lines_of(path: Path, most: int = _MOST_DIGESTS) -> LineDigests:
     """Read a file through, for at most so many digests. Raises UsageError: it can't be read."""
     found = LineDigests(most)
-    with _named(path, 1), _opened(path, 0) as file:
+    with named(path, 1), _opened(path, 0) as file:
         for line in file:
             found.add(line)
     return found
@@ -289,7 +293,7 @@ def most_digests(files: int) -> int:
 
 
 def _ends(path: Path) -> str:
-    with _named(path, 1), open(path, "rb") as file:
+    with named(path, 1), open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         begin = file.read(_END_BYTES)
@@ -299,7 +303,7 @@ def _ends(path: Path) -> str:
 
 
 @contextmanager
-def _named(path: Path, line: int) -> Iterator[None]:
+def named(path: Path, line: int) -> Iterator[None]:
     """What is wrong with a file is said with its name."""
     try:
         yield

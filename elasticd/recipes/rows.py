@@ -22,7 +22,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticd.data.jsonlines import lines_of, one_a_line
+from elasticd.data.jsonlines import lines_of, named, no_utf8, parsed
 from elasticd.errors import UsageError
 from elasticd.recipes.rowtokens import FileRows, TokenPart, parts_of
 from elasticd.settings.recipe import MlxLm
@@ -419,27 +419,17 @@ class RowStream:
 
 
 def _parse(path: Path) -> FileRows:
-    try:
+    with named(path, 1):
         raw = path.read_bytes()
+    try:
         text = raw.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: is not on this node") from None
-    except OSError as error:
-        raise UsageError(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        said = error.object
-        at, byte = said.count(b"\n", 0, error.start) + 1, said[error.start]
-        raise UsageError(f"{path}:{at}: is no UTF-8: there is a byte {byte:#04x}") from None
+        raise no_utf8(error, path, error.object.count(b"\n", 0, error.start) + 1) from None
     lines, rows = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}:{number}: is no JSON: {error}{one_a_line(line)}") from None
-        if not isinstance(row, dict):
-            raise UsageError(f"{path}:{number}: is no JSON object{one_a_line(line)}")
+        row = parsed(line, path, number)
         if "\\u" in line and _HALF.search(json.dumps(row, ensure_ascii=False)):
             raise UsageError(
                 f"{path}:{number}: has half of a character: \\ud8… without \\udc… behind it, or"
