@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from elasticd.settings.rules import Wrong, list_of, meant, rule, show, table_of, text
+from elasticd.settings.rules import (
+    Wrong,
+    file_or_folder,
+    list_of,
+    meant,
+    rule,
+    show,
+    table_of,
+    text,
+)
 
 T = TypeVar("T")
 HUB = "hub:"
@@ -22,15 +31,19 @@ _CONFIG = ("name", "data_dir", "data_files", "revision")
 """What is handed to ``datasets``; the rest of its arguments is no job's business."""
 
 
-def _path(value: object) -> str:
-    name = str(text()(value))
-    if not name:
-        raise Wrong("must name a data set of the hub's, or a folder")
-    if not PurePosixPath(name).is_absolute() and ".." in PurePosixPath(name).parts:
-        raise Wrong(f"must be absolute or inside the job's folder, not {show(name)}")
-    if name.startswith(HUB) and not _NAME.fullmatch(name.removeprefix(HUB)):
-        raise Wrong(f"must be {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION, not {show(name)}")
-    return name
+def path_or_name(names: re.Pattern[str], what: str = "a path") -> Callable[[object], str]:
+    """A path, or a name of the hub's, which ``names`` knows; ``what`` the value must name."""
+
+    def check(value: object) -> str:
+        name = file_or_folder(what)(value)
+        if name.startswith(HUB) and not names.fullmatch(name.removeprefix(HUB)):
+            raise Wrong(f"must be {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION, not {show(name)}")
+        return name
+
+    return check
+
+
+_path = path_or_name(_NAME, "a data set of the hub's, or a folder")
 
 
 def _split(value: object) -> str:

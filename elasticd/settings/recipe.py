@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 
 from elasticd.settings import yaml_file
 from elasticd.settings.hfdataset import HUB as HUB
-from elasticd.settings.hfdataset import HubRows, hub_rows
+from elasticd.settings.hfdataset import HubRows, hub_rows, path_or_name
 from elasticd.settings.optimizers import optimizer_config
 from elasticd.settings.othernames import PROJECT, refuse_other_names, report_to
 from elasticd.settings.rules import (
@@ -24,6 +24,7 @@ from elasticd.settings.rules import (
     Wrong,
     boolean,
     choice,
+    file_or_folder,
     integer,
     list_of,
     number,
@@ -55,23 +56,8 @@ _SCHEDULES = {
 """mlx's schedules by name: how many arguments they take at least, and what each is."""
 
 
-def _path(value: object) -> str:
-    """A folder or file: absolute, or inside of the job's folder."""
-    name = text()(value)
-    assert isinstance(name, str)
-    if not name:
-        raise Wrong("must name a path")
-    if not PurePosixPath(name).is_absolute() and ".." in PurePosixPath(name).parts:
-        raise Wrong(f"must be absolute or inside the job's folder, not {show(name)}")
-    return name
-
-
-def _named(value: object) -> str:
-    """A folder, or a name of the hub's."""
-    name = _path(value)
-    if name.startswith(HUB) and not _HUB_NAME.fullmatch(name.removeprefix(HUB)):
-        raise Wrong(f"must be {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION, not {show(name)}")
-    return name
+_named = path_or_name(_HUB_NAME)
+"""The rule of a folder, or a name of the hub's."""
 
 
 def _output(value: object) -> str:
@@ -145,7 +131,7 @@ class MlxLm:
     save_every: int = field(default=100, metadata=rule(integer(1, _MOST)))
     adapter_path: str = field(default="", metadata=rule(_output))
     """A folder below run.output_dir; "": that itself."""
-    resume_adapter_file: str | None = field(default=None, metadata=rule(_path))
+    resume_adapter_file: str | None = field(default=None, metadata=rule(file_or_folder()))
     grad_checkpoint: bool = field(default=False, metadata=rule(boolean))
     test: bool = field(default=False, metadata=rule(boolean))
     packing: bool = field(default=False, metadata=rule(boolean))
@@ -285,7 +271,7 @@ def read_config_file(document: Document, folder: Path) -> None:
     if not isinstance(recipe, dict) or not isinstance(recipe.get("config"), str):
         return
     try:
-        name = _path(recipe["config"])
+        name = file_or_folder()(recipe["config"])
     except Wrong as wrong:
         raise document.error(CONFIG, str(wrong)) from None
     if not (folder / name).is_file():

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, get_args
 
 Rule = Callable[[object], object]
@@ -96,6 +97,20 @@ def text(pattern: str = "", hint: str = "") -> Rule:
         if pattern and not re.fullmatch(pattern, value):
             raise Wrong(f"must be {hint}, not {show(value)}")
         return value
+
+    return check
+
+
+def file_or_folder(what: str = "a path") -> Callable[[object], str]:
+    """Its path, absolute or inside of the job's folder; ``what`` the value must name."""
+
+    def check(value: object) -> str:
+        name = str(text()(value))
+        if not name:
+            raise Wrong(f"must name {what}")
+        if not PurePosixPath(name).is_absolute() and ".." in PurePosixPath(name).parts:
+            raise Wrong(f"must be absolute or inside the job's folder, not {show(name)}")
+        return name
 
     return check
 
