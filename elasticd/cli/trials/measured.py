@@ -11,6 +11,7 @@ from typing import Any
 from elasticd.cli.output import shown_bytes
 from elasticd.counting import counted
 from elasticd.preflight.trials import Setting, Trial
+from elasticd.recovery.relief import Cut
 
 LEAST_GAIN = 0.03
 """What is faster by less than that is not worth other bits."""
@@ -115,7 +116,7 @@ class Search:
     def _not_tried(self, micro: int, last: Trial) -> str:
         if micro > self.whole:
             return f"a batch has {self.whole} samples"
-        if -(-self.whole // micro) < self.nodes:
+        if Cut(self.whole, micro).grains < self.nodes:
             return f"{counted(self.nodes, 'node')} would not have a grain each"
         per_sample = max(0, last.peak_bytes - last.active_bytes) / last.setting.micro
         needed = last.active_bytes + per_sample * micro

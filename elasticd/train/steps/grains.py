@@ -20,6 +20,7 @@ from elasticd.train.steps.ownstate import name_own
 from elasticd.train.steps.probe import RUNS, GrainProbe
 from elasticd.train.steps.progress import Lately
 from elasticd.train.steps.proving import Proving
+from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import Delivery
 from elasticd.train.steps.standing import Standing
 from elasticd.train.steps.weighted import GrainLoss
@@ -82,7 +83,7 @@ class Grains:
         """Grains of ``micro`` samples from now on; what was computed of others is void."""
         if micro == self._micro:
             return
-        self._micro, self.count = micro, -(-self._global_size // micro)
+        self._micro, self.count = micro, Batches(self._global_size, micro).grains
         self.times.forget()
         self.sums = GrainSums(self.count)
         self.probe.restart()
