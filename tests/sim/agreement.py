@@ -84,8 +84,6 @@ class Generations:
         told = release.cut(world)
         if release.cut(self.worlds.setdefault(world.generation, told)) != told:
             return f"generation {world.generation} names two worlds"
-        if len(world.members) > 1 and not all(world.hosts):
-            return f"{world.generation} has a member that has no reducer"
         return ""
 
     def entered(self, node: NodeId, world: World, disk: Disk, release: Release) -> str:
@@ -94,6 +92,13 @@ class Generations:
         if before is not None and before.generation >= world.generation:
             return f"{node} enters {world.generation} after {before.generation}"
         return self.formed(world, release)
+
+
+def unconnected(world: World) -> str:
+    """Who can't be reached in a world of several, or nothing."""
+    if len(world.members) > 1 and not all(world.hosts):
+        return f"{world.generation} has a member that has no reducer"
+    return ""
 
 
 def forgotten(status: MemberStatus, disk: Disk) -> str:

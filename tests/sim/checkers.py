@@ -22,7 +22,7 @@ from elasticd.recovery.exactness import FORGOTTEN
 from elasticd.recovery.relief import cut
 from elasticd.types import NO_TAG, JobId, Lineage, NodeId, Point, Stamp, Tag, next_stamp
 
-from .agreement import Generations, Order, Views, durable_before, forgotten
+from .agreement import Generations, Order, Views, durable_before, forgotten, unconnected
 from .byrank import ByRank
 from .chips import Places
 from .cluster import Cluster, Violation
@@ -70,6 +70,8 @@ class Checkers:
         """So often has a leader told that states differ."""
         self.differed: set[Tag | None] = set()
         """Worlds whose members' states differed, and nobody knew whose are right."""
+        self.roots: dict[Tag | None, Tag | None] = {}
+        """Of worlds in which members of one world went on with what they had, that world."""
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -293,7 +295,7 @@ class Checkers:
         """A leader made a world: nobody who could be asked held more, and nobody keeps a state
         which it knows to be another than the others'."""
         self._require(self.generations.formed(world, host.release) or misplaced(host, world))
-        self._require(self.cluster.environments.formed(host, world))
+        self._require(unconnected(world) or self.cluster.environments.formed(host, world))
         if str(world.generation) in self.forms or world.generation.leader != host.name:
             return
         self.forms[str(world.generation)] = world
@@ -318,6 +320,7 @@ class Checkers:
         asked = world.members if "keep" in world.sources else node.views.view.members
         out = fitness.left_out(node.records[world.job].unfit)  # what these hold counts for nothing
         told = self._distrusted(asked, world.job)
+        differ = self._differ(world, sources)
         for name in asked:
             member = self.cluster.hosts[name]
             trainer = self._trainer_of(member, world.job)
@@ -332,7 +335,7 @@ class Checkers:
             if doubts:
                 keeps = sources.get(name) == "keep"
                 # Of states of which nobody knows who is right one may have to do.
-                if keeps and (any(doubts) or self._differ(world, sources)):
+                if keeps and (any(doubts) or differ):
                     self.broken(
                         f"{name} keeps a state in {world.generation} that is not the others'"
                     )
@@ -351,11 +354,15 @@ class Checkers:
 
     def _differ(self, world: World, sources: Mapping[NodeId, str]) -> bool:
         """Whether those who keep what they hold may hold something else each: all but members of
-        one world that has gone on apart."""
+        one world that has gone on apart, be it under one of them in another one."""
         keep = [self.cluster.hosts[n] for n, source in sources.items() if source == "keep"]
         # The leader's own has entered this one already.
         entered = {self._entered(host, world.job) for host in keep} - {world.generation}
-        return len(keep) > 1 and (len(entered) > 1 or bool(self.differed & entered))
+        roots = {self.roots.get(each, each) for each in entered}
+        doubted = bool(self.differed & (entered | roots))
+        if len(roots) == 1 and not doubted:
+            self.roots[world.generation] = next(iter(roots))
+        return len(keep) > 1 and (len(roots) > 1 or doubted)
 
     def emitted(self, host: Host, emit: e.Emit) -> None:
         self.events.append((self.cluster.now, host.name, emit))
