@@ -92,6 +92,8 @@ def _leave(
         return refused(office, world, found.unlike, step)
     if office.are_apart(found.models, step):
         office.trust.take_one(world)
+        # The next world writes that one's: nothing may be made whole of the others' meanwhile.
+        office.checkpoints.doubt(world.members, world.generation)
         nodes = {*told, *world.members, *asked} & {*office.view.members}
         text = f"members compute different bits after step {step}: all take the state of one"
         return ToFreezing(tuple(sorted(nodes)), text)
