@@ -137,8 +137,10 @@ class Run:
         """Unless the script was told otherwise above its loop."""
         self._loss_and_grad: Callable[..., tuple[Any, Any]] | None = None
         if loss is not None:
-            make = CompiledLoss if compile else value_and_grad
-            self._loss_and_grad = make(model, loss)
+            seed = self._seat.spec.train.seed
+            self._loss_and_grad = (
+                CompiledLoss(model, loss, seed) if compile else value_and_grad(model, loss)
+            )
             self._runner.entrance.rehearse = self._rehearse
         self._join()
         if isinstance(source, IndexedSource) and (short := source.shortage()):
@@ -151,8 +153,10 @@ class Run:
         spec = self._seat.spec
         grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
+        at_first = self._state.copy()
         if not self._runner.enter():
             raise OperationError("the job has ended")
+        self._runner.show_first(at_first)
         # A rank that joins later, too, draws from here to its loop what all drew at step 0.
         randomness.seed_body(spec.train.seed, 0)
         self._runner.calls.begin(ABOVE)

@@ -16,6 +16,7 @@ from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
 from elasticd.train.states.picture import Picture
+from elasticd.train.steps import randomness
 from elasticd.train.steps.passcaches import KnownEntries, PassCaches, arrays_of, nearly_same
 
 TOLD_AFTER = 10
@@ -25,8 +26,9 @@ TOLD_AFTER = 10
 class CompiledLoss:
     """Called as what ``mlx.nn.value_and_grad`` returns."""
 
-    def __init__(self, model: Module, loss: Callable[..., Any]) -> None:
-        self._model, self._eager = model, value_and_grad(model, loss)
+    def __init__(self, model: Module, loss: Callable[..., Any], seed: int = 0) -> None:
+        """``seed``: of what a trace draws."""
+        self._model, self._eager, self._seed = model, value_and_grad(model, loss), seed
         self._compiled: Callable[..., Any] | None = None
         self._traces: list[None] = []
         """One for each trace since the picture."""
@@ -52,7 +54,7 @@ class CompiledLoss:
 
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
-            self._compiled = _compiled(self._model, self._eager, self._traces)
+            self._compiled = _compiled(self._model, self._eager, self._traces, self._seed)
         result: tuple[Any, Any]
         result, entries = self._compiled(args, named)
         self._known.check(entries)
@@ -73,7 +75,7 @@ class CompiledLoss:
 
 
 def _compiled(
-    model: Module, eager: Callable[..., Any], traces: list[None]
+    model: Module, eager: Callable[..., Any], traces: list[None], seed: int
 ) -> Callable[..., tuple[Any, Any]]:
     """It leads back to nothing that holds it, so that it is freed when another takes its place, and
     not in the middle of that one's trace, by the garbage collector."""
@@ -84,7 +86,8 @@ def _compiled(
         caches = PassCaches(model)
         caches.step_begins()
         try:
-            result = eager(model, *args, **named)
+            with randomness.tracing(seed):
+                result = eager(model, *args, **named)
             return result, arrays_of(caches.made())
         finally:
             caches.clear()

@@ -204,6 +204,8 @@ class StreamSource:
         """Go to where :meth:`state` was taken."""
         self._kept, self._names = {}, {}
         self._ends = list(saved.get("ends", []))
+        # As for the iterator that has come to there: it may have drawn when it was made.
+        randomness.seed_sample(self._seed, self._ends[-1] if self._ends else 0)
         self._iterator, self._position = self._of_epoch(), saved["position"]
         self._iterator.load_state(saved["state"])
         self._fresh = False

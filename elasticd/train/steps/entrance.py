@@ -95,16 +95,24 @@ class Entrance:
         held = self._standing.point
         if held is not None and held.step != 0:
             self._refuse(f"this trainer holds step {held.step}, not the initial state")
-        start = self._seat.spec.train.init_from
-        if start and held is None:
+        if held is None:
             try:
-                self._state.load_parameters(read_parameters(Path(start)), start)
+                self.load_first()
             except StateError as error:
                 self._refuse(str(error))
         self._seat.adopt(world.point)
         self._standing.point = world.point
         self._state.normalize()
         self._standing.publish()
+
+    def load_first(self) -> None:
+        """Put the weights in place with which the job begins, if they are of a file.
+
+        Raises:
+            StateError: it can't be read, or is of another model.
+        """
+        if start := self._seat.spec.train.init_from:
+            self._state.load_parameters(read_parameters(Path(start)), start)
 
     def _keep(self, world: TrainerWorld) -> None:
         held = self._standing.point

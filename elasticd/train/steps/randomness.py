@@ -93,14 +93,31 @@ def seed_call(seed: int, step: int, index: int) -> None:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """What is drawn meanwhile isn't missing behind it."""
-    ours, numpys, mlxs = random.getstate(), np.random.get_state(), mlx_key()
-    scripts = own().states()
+    mlxs = mlx_key()
+    try:
+        with _numbers_undisturbed():
+            yield
+    finally:
+        set_mlx_key(mlxs)
+
+
+@contextmanager
+def tracing(seed: int) -> Iterator[None]:
+    """A trace fixes what it draws, but from MLX's generator: it is the same in each trace, whoever
+    makes it, at whichever step."""
+    with _numbers_undisturbed():
+        _seed_numbers(derive(seed, "trace"))
+        yield
+
+
+@contextmanager
+def _numbers_undisturbed() -> Iterator[None]:
+    ours, numpys, scripts = random.getstate(), np.random.get_state(), own().states()
     try:
         yield
     finally:
         random.setstate(ours)
         np.random.set_state(numpys)
-        set_mlx_key(mlxs)
         for generator, state in scripts:
             generator.put(state)
 
@@ -118,6 +135,11 @@ def set_mlx_key(key: list[int]) -> None:
 
 def _seed_all(key: int) -> None:
     mx.random.seed(key)
+    _seed_numbers(key)
+
+
+def _seed_numbers(key: int) -> None:
+    """All but MLX's."""
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)
     own().seed(key)
