@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import os
 import socket
 import struct
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,19 +32,34 @@ BATCH_FDS = 64
 """Of these so many at a time, each batch with one of the frame's bytes; the kernels allow a few
 more."""
 
+FULL_SECONDS = 0.005
+"""After which a batch is tried again that found no room. To wait for the socket is not enough: it
+counts as writable, since there is room for something shorter."""
+
 _HEADER = struct.Struct(">I")
 _READ_BYTES = 256 * 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class NoRoomYet(OSError):
+    """The descriptors have no room beside what the other end has not read yet."""
 
 
 def send_batch(connection: socket.socket, byte: bytes | memoryview, fds: Sequence[int]) -> int:
     """Send the next byte of a frame, and at most :data:`BATCH_FDS` descriptors with it.
 
     Raises:
+        NoRoomYet: nothing was sent, and may be a little later. macOS says so by EMSGSIZE, which
+            would be for good only if a batch were longer than an empty socket takes.
         OSError: nothing was sent.
     """
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-    return connection.sendmsg([byte], rights)
+    try:
+        return connection.sendmsg([byte], rights)
+    except OSError as error:
+        if error.errno == errno.EMSGSIZE:
+            raise NoRoomYet(*error.args) from None
+        raise
 
 
 class CutFrame(ProtocolError):
@@ -171,8 +188,16 @@ class FrameSocket:
             data, sent = memoryview(frame), 0
             for first in range(0, len(fds), BATCH_FDS):
                 batch = fds[first : first + BATCH_FDS]
-                sent += send_batch(self._socket, data[sent : sent + 1], batch)
+                sent += self._send_batch(data[sent : sent + 1], batch)
             self._socket.sendall(data[sent:])
+
+    def _send_batch(self, byte: memoryview, fds: Sequence[int]) -> int:
+        """As soon as there is room, as for all else that a blocking socket sends."""
+        while True:
+            try:
+                return send_batch(self._socket, byte, fds)
+            except NoRoomYet:
+                time.sleep(FULL_SECONDS)
 
     def receive(self) -> tuple[dict[str, Any], list[int]] | None:
         """The next message and its descriptors, which are the caller's to close; None at the end.

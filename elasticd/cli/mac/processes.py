@@ -13,10 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psutil
 
+from elasticd.errors import ProtocolError
+from elasticd.ipc.frames import BATCH_FDS, FrameSocket
 from elasticd.ipc.listening import is_listening
 from elasticd.ipc.memoryfile import MEMORY_BYTES, create_memory
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
@@ -30,6 +33,9 @@ _LOOK_SECONDS = 0.005
 ROUNDS = 3
 _SWEEP_SECONDS = 0.2
 """After the kernel looks for descriptors that are on their way to nobody."""
+_UNREAD_BYTES = 8000
+"""Of the 8192 that macOS holds for a Unix socket's reader: the rest is less than
+:data:`~elasticd.ipc.frames.BATCH_FDS` descriptors take."""
 RANK = (
     sys.executable,
     "-P",
@@ -62,11 +68,36 @@ def outlives_its_way(kept: bool) -> bool:
     return False
 
 
+def passes_behind_unread(make: Callable[[], tuple[socket.socket, socket.socket]]) -> bool:
+    """Whether descriptors come through a socket that has room for no more of them until its other
+    end, which waits a moment, reads. ``make`` makes both ends."""
+    near, far = make()
+    sender, receiver = FrameSocket(near), FrameSocket(far)
+    with contextlib.closing(sender), contextlib.closing(receiver), ThreadPoolExecutor(1) as pool:
+        far.settimeout(_NOTICE_SECONDS)
+        sender.send({"unread": bytes(_UNREAD_BYTES)})
+        sent = pool.submit(sender.send, {}, [near.fileno()] * BATCH_FDS)
+        try:
+            wait([sent], _SWEEP_SECONDS)
+            receiver.receive()
+            got = receiver.receive()
+            sent.result()
+        except (OSError, ProtocolError):
+            return False
+        finally:
+            receiver.close()  # so the sender's thread ends
+        fds = got[1] if got is not None else []
+        for fd in fds:
+            os.close(fd)
+        return len(fds) == BATCH_FDS
+
+
 def descriptors(
     folder: Path,
     create: Callable[[], int] = create_memory,
     times: int = PASSES,
     outlives: Callable[[bool], bool] = outlives_its_way,
+    make: Callable[[], tuple[socket.socket, socket.socket]] = socket.socketpair,
 ) -> ProbeFinding:
     """Shared memory by a descriptor through a socket, as trainers and reducers have theirs."""
     cure = "Send this result: without shared memory no rank can be on this machine"
@@ -86,6 +117,8 @@ def descriptors(
     each = (time.monotonic() - begun) / times
     if not outlives(True):
         return failed("a socket that was passed on, and kept until it was taken, is dead", cure)
+    if not passes_behind_unread(make):
+        return failed(f"{BATCH_FDS} descriptors behind {_UNREAD_BYTES} bytes don't come", cure)
     alone = "arrives, too" if outlives(False) else "is shut down, as is expected"
     return passed(f"{times:,} passes, {each * 1e6:.0f} µs each; a socket nobody keeps {alone}")
 

@@ -17,9 +17,11 @@ from typing import Any
 from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import (
     BATCH_FDS,
+    FULL_SECONDS,
     MAX_FRAME_BYTES,
     MAX_FRAME_FDS,
     Decoder,
+    NoRoomYet,
     encode,
     send_batch,
 )
@@ -88,6 +90,8 @@ class Channel:
         self._queue: deque[tuple[memoryview, list[int]]] = deque()
         self._queued_bytes = 0
         self._writing = False
+        self._pausing = False
+        """Descriptors found no room, and will be tried again."""
         self.closed = False
         self._loop.add_reader(connection.fileno(), self._read_once)
 
@@ -113,10 +117,11 @@ class Channel:
             raise QueueFull(f"{self._queued_bytes} bytes wait that it does not read")
         self._queue.append((memoryview(frame), copies_of(fds)))
         self._queued_bytes += len(frame)
-        if not self._writing:
+        if not self._writing and not self._pausing:
             self._write()
 
     def _write(self) -> None:
+        self._pausing = False
         try:
             while self._queue:
                 self._write_first()
@@ -125,6 +130,9 @@ class Channel:
                 self._writing = True
                 self._loop.add_writer(self._socket.fileno(), self._write)
             return
+        except NoRoomYet:
+            self._pausing = True
+            self._loop.call_later(FULL_SECONDS, self._write)
         except OSError:
             # The other end has gone. What it sent before is still to be read, so the reader, who
             # meets the end in its turn, closes. Or the kernel refused a part of a frame: the other

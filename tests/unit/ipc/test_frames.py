@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import ProtocolError
 from elasticd.ipc.frames import MAX_FRAME_BYTES, MAX_FRAME_FDS, Decoder, FrameSocket, encode
+from tests.fullsocket import full_pair
 
 Pair = tuple[FrameSocket, FrameSocket]
 
@@ -198,6 +199,19 @@ def test_many_descriptors_arrive_with_their_frame(pair: Pair, count: int) -> Non
             os.close(fd)
     for fd in files:
         os.close(fd)
+
+
+def test_descriptors_wait_until_a_full_socket_has_room() -> None:
+    near, far = full_pair(refusals=3)
+    left, right = FrameSocket(near), FrameSocket(far)
+    with contextlib.closing(left), contextlib.closing(right):
+        left.send({"t": "many"}, [far.fileno()] * 65)
+        left.send({"t": "after"})
+        message, fds = received(right)
+        assert message == {"t": "many", "fds": 65} and len(fds) == 65
+        assert received(right) == ({"t": "after"}, [])
+        for fd in fds:
+            os.close(fd)
 
 
 def test_close_closes_descriptors_that_nobody_took(pair: Pair) -> None:

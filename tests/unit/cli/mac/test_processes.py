@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.cli.mac import processes
 from elasticd.ipc.memoryfile import MEMORY_BYTES, create_memory
+from tests.fullsocket import full_pair
 
 pytestmark = pytest.mark.process
 
@@ -30,6 +31,17 @@ def test_a_socket_that_is_shut_down_on_its_way_is_told(tmp_path: Path, kept: boo
     else:
         assert found.verdict == "fail" and "and kept until it was taken" in found.value
         assert found.cure
+
+
+@pytest.mark.parametrize(("refusals", "verdict"), [(3, "pass"), (1 << 30, "fail")])
+def test_descriptors_that_find_no_room_until_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, verdict: str
+) -> None:
+    monkeypatch.setattr(processes, "_NOTICE_SECONDS", 0.5)
+    found = processes.descriptors(tmp_path, times=1, make=lambda: full_pair(refusals))
+    assert found.verdict == verdict, found.value
+    if verdict == "fail":
+        assert found.value.startswith("64 descriptors behind 8000 bytes") and found.cure
 
 
 def test_memory_that_is_not_there_is_told_with_the_pass(tmp_path: Path) -> None:

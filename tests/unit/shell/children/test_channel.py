@@ -10,9 +10,10 @@ import socket
 import psutil
 import pytest
 
-from elasticd.ipc.frames import BATCH_FDS, encode
+from elasticd.ipc.frames import BATCH_FDS, FrameSocket, encode
 from elasticd.shell.children import channel as module
 from elasticd.shell.children.channel import Channel
+from tests.fullsocket import full_pair
 
 
 def test_behind_half_a_frame_the_other_end_meets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,29 @@ def test_behind_half_a_frame_the_other_end_meets_the_end(monkeypatch: pytest.Mon
 
     assert len(asyncio.run(asyncio.wait_for(main(), 30.0))) == 1
     assert sent == [BATCH_FDS]
+
+
+def test_descriptors_wait_until_a_full_socket_has_room() -> None:
+    """What is sent meanwhile comes behind them."""
+
+    async def main() -> None:
+        ours, theirs = full_pair(refusals=3)
+        receiver = FrameSocket(theirs)
+        channel = Channel(ours, lambda *_: None, lambda _: None)
+        channel.send({"kind": "state"}, [theirs.fileno()] * (BATCH_FDS + 1))
+        channel.send({"kind": "alive"})
+        assert ours.refusals == 2 and channel.queued_bytes, "it is not asked at each frame"
+        got = await asyncio.to_thread(receiver.receive)
+        assert got is not None
+        message, fds = got
+        assert message["kind"] == "state" and len(fds) == BATCH_FDS + 1
+        assert await asyncio.to_thread(receiver.receive) == ({"kind": "alive"}, [])
+        for fd in fds:
+            os.close(fd)
+        channel.close()
+        receiver.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))
 
 
 def is_open(end: socket.socket) -> bool:
