@@ -27,11 +27,11 @@ def disk(context: typer.Context, home: Home = None, json: Json = False) -> None:
 
     The jobs that take most come first, 20 of them; --json has 1000. Outputs include the copies of
     main's that this node keeps. Of the cache the folder 'tokens', with tokens of data, may be
-    deleted at any time, and all the rest while no job runs; its compiled kernels, in the folder
-    'mlx', stay within 1 GiB by themselves. To free space: 'elasticctl forget JOB',
-    'elasticctl checkpoints prune JOB', or [keep] in elasticd.toml. A job that no record names, as
-    after 'elasticctl reset', is said to be one: 'elasticctl forget JOB' removes what this node has
-    of it.
+    deleted at any time, and all the rest while no job runs; its compiled kernels, on Linux in the
+    folder 'mlx', stay within 1 GiB by themselves. A Mac has them in the temporary folder of the
+    daemon's account. To free space: 'elasticctl forget JOB', 'elasticctl checkpoints prune JOB', or
+    [keep] in elasticd.toml. A job that no record names, as after 'elasticctl reset', is said to be
+    one: 'elasticctl forget JOB' removes what this node has of it.
 
     On a narrow terminal columns are left out in this order: other, logs, outputs, checkpoints.
 

@@ -1,4 +1,5 @@
-"""Where a process's temporary files go: on Linux a folder of its own, which goes with it.
+"""Where a process's temporary files go: on Linux a folder of its own, which goes with it; on a Mac
+that which the account has for itself.
 
 A trainer that is killed removes nothing of what it has put there: dumps of the compiler, folders of
 ``multiprocessing``, half a download. In a folder that all share that would stay for ever. MLX looks
@@ -13,7 +14,7 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ _MANAGED = "INVOCATION_ID"
 """systemd gives it to all that a manager of its has started, which the account's runtime folder
 outlives. That of who has just logged in goes when he logs out."""
 
+_USER_TEMP_DIR = 65537
+"""Darwin's name of it for confstr(3), unistd.h."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -55,12 +59,39 @@ def own_runtime_folder(variables: Mapping[str, str] = os.environ) -> Path | None
     return Path(given) if ours and stat.S_ISDIR(found.st_mode) else None
 
 
+def own_temporary_folder(
+    given: str | None = None, ask: Callable[[int], str | None] = os.confstr
+) -> str:
+    """Of a Mac's account: TMPDIR (``given``), or what macOS has made for the account where a daemon
+    has no TMPDIR, as launchd starts it, or one in which another account may write: it could lay its
+    own kernels there. Empty: there is none."""
+    given = os.environ.get("TMPDIR", "") if given is None else given
+    if _is_own(given):
+        return given
+    try:
+        found = (ask(_USER_TEMP_DIR) or "").rstrip("/")
+    except (OSError, ValueError):
+        return ""
+    return found if _is_own(found) else ""
+
+
+def _is_own(folder: str) -> bool:
+    """Whether nobody else may write in it."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return False
+    ours = found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return ours and stat.S_ISDIR(found.st_mode)
+
+
 @dataclass(frozen=True, slots=True)
 class TemporaryFolders:
     """Those of a node's processes.
 
     Attributes:
-        daemons: the daemon's own TMPDIR; empty: it has none.
+        daemons: on a Mac the account's own, which all share; empty: there is none, and each has one
+            in the home as on Linux.
         short: where links may be made that are short.
         runtime: where they are rather made on Linux while that is there, if they are short enough.
             It goes at a log-out, if the daemon was started by hand by what systemd started.
@@ -68,12 +99,12 @@ class TemporaryFolders:
 
     files: ChildFiles
     platform: str = sys.platform
-    daemons: str = os.environ.get("TMPDIR", "")
+    daemons: str = field(default_factory=own_temporary_folder)
     short: Path = Path("/tmp")
     runtime: Path | None = field(default_factory=own_runtime_folder)
 
     def of_child(self, nonce: str) -> str:
-        """TMPDIR of the child with that nonce, made; empty: it has none.
+        """TMPDIR of the child with that nonce, made.
 
         Raises:
             OperationError: it can't be made.
@@ -82,14 +113,14 @@ class TemporaryFolders:
 
     def made(self, folder: Path) -> str:
         """TMPDIR of a process that may have ``folder``: a path to that, made. macOS has one for
-        each user, and clears it. Python puts sockets into it: where its path is too long for that,
-        it goes by a short link.
+        each account, and clears it. Python puts sockets into it: where its path is too long for
+        that, it goes by a short link.
 
         Raises:
             OperationError: it can't be made.
         """
-        if self.platform == "darwin":
-            return str(self._shortened(Path(self.daemons), 0)) if self.daemons else ""
+        if self._is_shared:
+            return str(self._shortened(Path(self.daemons), 0))
         kernels = made(self.files.cache_folder() / KERNELS)
         made(folder)
         try:
@@ -109,7 +140,7 @@ class TemporaryFolders:
         try:
             yield self.made(folder)
         finally:
-            if self.platform != "darwin":  # there it leads to the daemon's
+            if not self._is_shared:  # else others go by it
                 link = self._name(folder.parent, 1 + len(folder.name))
                 _unlink(link, folder.parent.absolute())
 
@@ -128,6 +159,10 @@ class TemporaryFolders:
         return asyncio.to_thread(_remove, left)
 
     @property
+    def _is_shared(self) -> bool:
+        return self.platform == "darwin" and bool(self.daemons)
+
+    @property
     def _all(self) -> Path:
         return self.files.home / "cache" / "tmp"
 
@@ -139,9 +174,9 @@ class TemporaryFolders:
         """Make the link again that processes of this node go by, if it is gone, and give it a new
         time: cleaners of /tmp remove what is old. Returns its path if another account has taken
         that place; else nothing."""
-        folder = Path(self.daemons) if self.platform == "darwin" else self._all
-        more_bytes = 0 if self.platform == "darwin" else 1 + _NAME_LETTERS
-        if folder == Path() or not folder.is_dir() or self._has_room(folder, more_bytes):
+        folder = Path(self.daemons) if self._is_shared else self._all
+        more_bytes = 0 if self._is_shared else 1 + _NAME_LETTERS
+        if not folder.is_dir() or self._has_room(folder, more_bytes):
             return ""
         link = self._name(folder, more_bytes)
         made = _link(link, folder.absolute())

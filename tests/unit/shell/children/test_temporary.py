@@ -12,7 +12,12 @@ import pytest
 
 from elasticd.errors import OperationError
 from elasticd.shell.children.files import ChildFiles
-from elasticd.shell.children.temporary import KERNELS, TemporaryFolders, own_runtime_folder
+from elasticd.shell.children.temporary import (
+    KERNELS,
+    TemporaryFolders,
+    own_runtime_folder,
+    own_temporary_folder,
+)
 
 NONCE = "0123456789abcdef"
 
@@ -227,5 +232,47 @@ def test_a_long_one_of_a_mac_goes_by_a_link_too(long: ChildFiles, tmp_path: Path
 
 def test_a_mac_has_a_short_one_of_its_own(long: ChildFiles) -> None:
     assert mac(long, "/var/folders/ab/T").of_child(NONCE) == "/var/folders/ab/T"
-    assert mac(long, "").of_child(NONCE) == ""
     assert not (long.home / "cache").exists()
+
+
+def test_a_mac_whose_account_has_none_has_them_in_the_home(
+    long: ChildFiles, tmp_path: Path
+) -> None:
+    folders = mac(long, "", tmp_path)
+    found = Path(folders.of_child(NONCE))
+    assert found.parent.parent == tmp_path and any(found.samefile(each) for each in own(long))
+    (found / KERNELS / "kernel.so").touch()
+    found.parent.unlink()
+    assert folders.look_after() == "" and (found / KERNELS / "kernel.so").exists()
+    asyncio.run(folders.remove(NONCE))
+    assert own(long) == [] and (long.home / "cache" / KERNELS / "kernel.so").exists()
+
+
+def test_a_daemon_of_a_mac_uses_no_folder_in_which_another_account_may_write(
+    tmp_path: Path,
+) -> None:
+    """One that launchd has started has no TMPDIR, and MLX loads what lies in /tmp."""
+    mine, open_to_all = tmp_path / "T", tmp_path / "tmp"
+    mine.mkdir(0o700)
+    open_to_all.mkdir()
+    open_to_all.chmod(0o1777)
+
+    def never(name: int) -> str:
+        raise AssertionError("its own is good enough")
+
+    def fails(name: int) -> str:
+        raise OSError(22, "Invalid argument")
+
+    assert own_temporary_folder(str(mine), never) == str(mine)
+    asked: list[int] = []
+
+    def told(name: int) -> str:
+        asked.append(name)
+        return f"{mine}/"
+
+    for given in ("", str(open_to_all), str(tmp_path / "absent")):
+        assert own_temporary_folder(given, told) == str(mine)
+        assert own_temporary_folder(given, lambda _: str(open_to_all)) == ""
+        assert own_temporary_folder(given, lambda _: None) == ""
+        assert own_temporary_folder(given, fails) == ""
+    assert set(asked) == {65537}
