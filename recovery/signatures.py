@@ -59,6 +59,7 @@ SIGNATURES = (
     Signature("resource temporarily unavailable: thread", "oom", "C++ runtime"),
     Signature("[metal] command buffer execution failed", "gpu", "MLX, Metal queue"),
     Signature("kiogpucommandbuffercallbackerror", "gpu", "macOS, Metal driver"),
+    Signature("[metal::load_device]", "gpu", "MLX, where Metal lists no GPU"),
     Signature("[ring] connection to a peer was lost", "link_lost", "MLX, ring"),
     Signature("[ring]*couldn't connect", "link_lost", "MLX, ring"),
     Signature("[ring]*couldn't bind", "link_lost", "MLX, ring"),

@@ -212,7 +212,7 @@ def _measured(step: Callable[[int], Any], samples: int) -> MemoryPoint:
 def node_limit(memory_bytes: int | None) -> tuple[int, str]:
     """What a node is to use, and how that is known."""
     told = relief.gpu_info("max_recommended_working_set_size")
-    if memory_bytes is None and mx.metal.is_available() and told:
+    if memory_bytes is None and told:
         most, said = told, f"this Mac's GPU may use {_gib(told)}, as Metal says"
     else:
         whose = "a node has" if memory_bytes is not None else "this machine has"

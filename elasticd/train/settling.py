@@ -11,20 +11,22 @@ from typing import Any
 
 import mlx.core as mx
 
+from elasticd.train.gpu import has_gpu
+
 
 def settled(
-    metal: Callable[[], bool] = mx.metal.is_available,
+    there: Callable[[], bool] = has_gpu,
     wait: Callable[[Any], None] = mx.synchronize,
 ) -> None:
     """Wait until this thread's default stream of the GPU has done its work, also where the script
     computes on the CPU by default: it may have put parts of it on the GPU.
 
     Args:
-        metal: whether there is one. MLX for Linux has the CPU alone, and nothing is waited for.
+        there: whether there is one. MLX for Linux has the CPU alone, and nothing is waited for.
         wait: waits for a device's default stream.
 
     Raises:
         RuntimeError: something has failed there.
     """
-    if metal():
+    if there():
         wait(mx.gpu)

@@ -22,6 +22,7 @@ from mlx.utils import tree_flatten
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.firststeps import AS_PRODUCT
 from elasticd.recovery.signatures import of_text
+from elasticd.train.gpu import has_gpu
 from elasticd.train.settling import settled
 from elasticd.train.steps.relief import allocate
 
@@ -163,7 +164,7 @@ def embedding(
 
 def starve() -> None:
     """Ask for more memory than this process may have. Without Metal it may end of that."""
-    if not mx.metal.is_available():
+    if not has_gpu():
         mx.eval(mx.zeros(4))
         most = psutil.Process().memory_info().vms + _ROOM_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -190,7 +191,7 @@ def shortage(
     metal: bool | None = None,
 ) -> ProbeFinding:
     """A forced shortage of memory, and whether MLX computes the same after it."""
-    on_metal = mx.metal.is_available() if metal is None else metal
+    on_metal = has_gpu() if metal is None else metal
     cure = "Send this result: a job that runs out of memory may fail on this node"
     before = compute()
     try:

@@ -74,7 +74,7 @@ class SystemFacts:
 
 def facts_here() -> SystemFacts:
     """Of this machine. May raise ImportError: MLX can't be loaded."""
-    import mlx.core as mx
+    from elasticd.train.gpu import has_gpu
 
     darwin = sys.platform == "darwin"
     return SystemFacts(
@@ -85,7 +85,7 @@ def facts_here() -> SystemFacts:
         memory_bytes=psutil.virtual_memory().total,
         python=platform.python_version(),
         mlx=metadata.version("mlx"),
-        metal=bool(mx.metal.is_available()),
+        metal=has_gpu(),
     )
 
 
@@ -107,7 +107,8 @@ def system(folder: Path, facts: Callable[[], SystemFacts] = facts_here) -> Probe
             " Rosetta",
         )
     if not found.metal:
-        return failed(found.line, "MLX finds no GPU: use a Mac with Apple silicon, no virtual one")
+        cure = "MLX finds no GPU: restart this Mac. A virtual one has none: use a real one"
+        return failed(found.line, cure)
     version = numbers(found.release)[:1]
     if version < (LEAST_MACOS,):
         return failed(found.line, f"Update macOS to {LEAST_MACOS} or newer")

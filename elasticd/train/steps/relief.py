@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import mlx.core as mx
 import psutil
 from mlx.nn.layers.base import Module
 
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.train.gpu import has_gpu
 from elasticd.train.settling import settled
 from elasticd.train.steps import recompute
 
@@ -119,7 +120,7 @@ def begin(
             resident, as the trainers have the whole working set, and memory that is resident in
             both is memory that macOS can't give to anybody else.
     """
-    if mx.metal.is_available() if metal is None else metal:
+    if has_gpu() if metal is None else metal:
         total = psutil.virtual_memory().total if total_bytes is None else total_bytes
         others = (trainers or trainers_at_work)()
         parts = max(1, others + aside)
@@ -157,9 +158,13 @@ def trim() -> None:
     mx.clear_cache()
 
 
-def gpu_info(key: str) -> int:
+def gpu_info(
+    key: str,
+    there: Callable[[], bool] = has_gpu,
+    ask: Callable[[Any], Mapping[str, Any]] = mx.device_info,
+) -> int:
     """What Metal says of the GPU, also to a script that computes on the CPU; 0: there is none."""
-    return int(mx.device_info(mx.gpu).get(key, 0))
+    return int(ask(mx.gpu).get(key, 0)) if there() else 0
 
 
 def _working_set() -> int:
@@ -169,7 +174,7 @@ def _working_set() -> int:
 def room_bytes() -> int:
     """What this process could still allocate, once it has given its cache back."""
     cache = int(mx.get_cache_memory())
-    if mx.metal.is_available():
+    if has_gpu():
         return _working_set() - int(mx.get_active_memory())
     room = int(psutil.virtual_memory().available)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -184,7 +189,7 @@ def allocate(size_bytes: int) -> None:
     Raises:
         RuntimeError: MLX says that there is no such memory. Its CPU allocator doesn't; it crashes.
     """
-    if mx.metal.is_available():
+    if has_gpu():
         size_bytes = max(size_bytes, gpu_info("max_buffer_length") + (1 << 20))
     mx.eval(unmade(size_bytes))
 

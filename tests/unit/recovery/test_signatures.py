@@ -82,6 +82,13 @@ def test_what_metal_says_speaks_of_the_machine(line: str) -> None:
     assert (found.fault, found.confidence) == ("gpu", "certain") and line in found.text
 
 
+def test_a_mac_without_a_gpu_is_no_failure_of_the_script() -> None:
+    """It is told before the script begins, by what first asks MLX for memory."""
+    said = "RuntimeError: [metal::load_device] No Metal device available. This typically occurs in"
+    found = cause_of_exit(1, f"Traceback\n{said} headless, sandboxed, or virtualized sessions.")
+    assert (found.fault, found.confidence) == ("gpu", "certain") and said in found.text
+
+
 @pytest.mark.parametrize("status", [-9, -4, -8], ids=["SIGKILL", "SIGILL", "SIGFPE"])
 def test_a_killed_process_needs_a_sign_of_short_memory(status: int) -> None:
     roomy = LastMemory(available_bytes=8 * GIB, total_bytes=16 * GIB)

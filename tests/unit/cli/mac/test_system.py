@@ -51,7 +51,7 @@ PLIST = DaemonPlist(Path("/Users/ann/elasticd"), "ann", Path("/Users/ann"), "/us
         (replace(MAC, system="Linux", machine="x86_64", metal=False), "pass", ""),
         (replace(MAC, mlx="0.31.9"), "fail", "Install MLX 0.32.4 or newer"),
         (replace(MAC, machine="x86_64"), "fail", "built for Apple silicon"),
-        (replace(MAC, metal=False), "fail", "MLX finds no GPU"),
+        (replace(MAC, metal=False), "fail", "restart this Mac"),
         (replace(MAC, release="13.6"), "fail", "Update macOS to 14"),
         (replace(MAC, release="14.5"), "warn", "Update macOS to 15"),
     ],
