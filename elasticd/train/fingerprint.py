@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import shutil
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.normalization import BatchNorm
 
+from elasticd import systemtools
 from elasticd.checkpoints.codec import model_digest
 from elasticd.recovery.relief import LEAST_MICRO
 from elasticd.settings.job import JobSpec
@@ -18,6 +20,8 @@ from elasticd.train.states.trees import arrays, describe, walk
 from elasticd.train.steps.data import Source
 
 _FILES = 1000
+_COMPILER = ("g++", "--version")
+_COMPILER_SECONDS = 30.0
 
 
 def fingerprint(
@@ -74,4 +78,15 @@ def _device() -> str:
 
 
 def _fuses() -> bool:
-    return "gpu" in _device() or shutil.which("g++") is not None
+    return "gpu" in _device() or has_compiler()
+
+
+@functools.cache
+def has_compiler(run: Callable[[Sequence[str], float], tuple[int, str]] = systemtools.run) -> bool:
+    """Whether MLX fuses kernels on the CPU: it asks the same, once in a process. That there is such
+    a program says little. On a Mac it is there without Apple's command line tools, too, and fails.
+    """
+    try:
+        return run(_COMPILER, _COMPILER_SECONDS)[0] == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
