@@ -37,6 +37,7 @@ from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.namedfile import refuse_no_file
 from elasticd.preflight.trials import Setting, Trial
+from elasticd.removing import remove_tree
 from elasticd.settings.job import JobSpec, load
 from elasticd.settings.recipe import is_config
 from elasticd.settings.rules import one_line
@@ -241,8 +242,8 @@ def _folder(interrupts: Interrupts) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with interrupts.held():
-            shutil.rmtree(folder, ignore_errors=True)
+        with interrupts.held(), contextlib.suppress(OSError):
+            remove_tree(folder)
 
 
 def _write(path: Path, micro: int) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from elasticd.errors import OperationError
 from elasticd.preflight.trials import LEAST_STEPS, WARM_STEPS, Setting, Trial
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import of_text
+from elasticd.removing import remove_tree
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.environment import Variables
 from elasticd.shell.children.trial import readable
@@ -66,7 +66,8 @@ class TrialRunner:
                 self._watch(process, lines, log, seen)
                 return seen.trial(process, _tail(log))
         finally:
-            shutil.rmtree(home, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(home)
             for file in (log, told):
                 file.unlink(missing_ok=True)
 

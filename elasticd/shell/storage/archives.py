@@ -7,7 +7,6 @@ import contextlib
 import glob
 import os
 import re
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -22,6 +21,7 @@ from elasticd.core.words.bulk import KeepArchive, WantArchive, WantArchiveList
 from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
+from elasticd.removing import remove_tree
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.arrival import Arrival, Settle, digest_of
@@ -349,9 +349,9 @@ def _unpacked(data: bytes, folder: Path) -> None:
         if archive.is_unpacked(data, folder):
             return
         log.warning("a working folder is damaged, and unpacked again", path=str(folder))
-        shutil.rmtree(folder)
+        remove_tree(folder)
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.*"):
-        shutil.rmtree(left)  # of an unpacking that was interrupted
+        remove_tree(left)  # of an unpacking that was interrupted
     archive.unpack(data, folder)
 
 

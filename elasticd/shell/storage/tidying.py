@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from elasticd.core.jobs.keeping import (
     surplus_logs,
 )
 from elasticd.core.words.records import JobRecord
+from elasticd.removing import remove_tree
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.temporary import KERNELS, TemporaryFolders
@@ -190,13 +190,14 @@ class Tidying:
 
     def _remove(self, removals: Sequence[Removal]) -> None:
         for each in removals:
-            try:
-                for kind in RECREATED:
-                    folder = self._home / OF_JOBS[kind] / each.job
-                    if folder.exists():
-                        shutil.rmtree(folder)
-            except OSError as error:
-                log.warning("files of an ended job stay", job=each.job, reason=str(error))
+            why: list[str] = []
+            for kind in RECREATED:
+                try:
+                    remove_tree(self._home / OF_JOBS[kind] / each.job)
+                except OSError as error:
+                    why.append(str(error))
+            if why:
+                log.warning("files of an ended job stay", job=each.job, reason="; ".join(why))
             else:
                 log.info("files of an ended job removed", job=each.job, reason=each.reason)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,15 +47,19 @@ def of_job(home: Path, job: JobId, kinds: tuple[str, ...]) -> int:
 
 
 def size_bytes(path: Path) -> int:
-    """What a file, or all in a folder, takes on the disk."""
-    try:
-        stat = path.lstat()
-    except OSError:
-        return 0
-    own = stat.st_blocks * 512
-    if path.is_symlink() or not path.is_dir():
-        return own
-    return own + sum(size_bytes(Path(entry.path)) for entry in _entries(path))
+    """What a file, or all in a folder, takes on the disk, however deep a script has gone there. A
+    path that is longer than the system takes counts nothing."""
+    total, left = 0, [path]
+    while left:
+        each = left.pop()
+        try:
+            found = each.lstat()
+        except OSError:
+            continue
+        total += found.st_blocks * 512
+        if stat.S_ISDIR(found.st_mode):
+            left += [Path(entry.path) for entry in _entries(each)]
+    return total
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

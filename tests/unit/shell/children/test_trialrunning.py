@@ -99,6 +99,12 @@ def test_what_it_prints_fills_no_disk(tmp_path: Path) -> None:
     assert found.failed == "it ended with status 4: the cause"
 
 
+def test_what_a_script_makes_goes_however_deep_it_is(tmp_path: Path) -> None:
+    makes = "import os\nfor _ in range(1100): os.mkdir('d'); os.chdir('d')"
+    found = tried(tmp_path, f'{sys.executable} -c "{makes}"\necho the cause >&2\nexit 4')
+    assert found.failed == "it ended with status 4: the cause"
+
+
 def test_a_script_that_empties_its_folder_is_told_of_all_the_same(tmp_path: Path) -> None:
     found = tried(tmp_path, "echo the cause >&2\nrm -rf ./* ./.[a-z]*\nexit 4")
     assert found.failed == "it ended with status 4: the cause"

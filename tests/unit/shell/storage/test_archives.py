@@ -28,6 +28,7 @@ from elasticd.shell.storage.arrival import Arrival, Settle
 from elasticd.shell.storage.durable import settle
 from elasticd.shell.storage.spreading import Spread
 from elasticd.types import JobId, NodeId
+from tests.unit.nested import nest
 from tests.unit.shell.hungdisk import HungDisk
 
 JOB = JobId("job-1")
@@ -98,7 +99,14 @@ def _half(home: Home) -> None:
     (left / "train.py").write_bytes(b"")
 
 
-@pytest.mark.parametrize("cut", [_emptied, _zeros, _half])
+def _deep(home: Home) -> None:
+    """A script, or whoever tidies up by hand, has left folders in each other without end."""
+    (home.work / "train.py").unlink()
+    nest(home.work, "d", 1100)
+    nest(home.work.parent / f".{JOB}.abc", "d", 1100)
+
+
+@pytest.mark.parametrize("cut", [_emptied, _zeros, _half, _deep])
 def test_a_working_folder_that_a_power_cut_emptied_is_unpacked_again(
     tmp_path: Path, cut: Callable[[Home], None]
 ) -> None:

@@ -11,14 +11,17 @@ from typing import Any, cast
 import pytest
 
 from elasticd.core.words.records import JobRecord, JobState
+from elasticd.removing import remove_tree
 from elasticd.settings.keep import KeepRules
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.diskdesk import summed
+from elasticd.shell.storage import tidying
 from elasticd.shell.storage.archives import Archives
 from elasticd.shell.storage.tidying import Tidying
 from elasticd.shell.storage.usage import OF_JOBS, RECREATED, measure
 from elasticd.types import JobId
+from tests.unit.nested import nest
 
 OLD, NEW, LIVE, ENDING = JobId("old-1"), JobId("new-2"), JobId("live-3"), JobId("ending-4")
 STATES: dict[JobId, JobState] = {
@@ -67,11 +70,11 @@ class Home:
             removed = not (self.home / OF_JOBS[RECREATED[0]] / OLD).exists()
             return [*known, *(self.meanwhile if removed else [])]
 
-        tidying = Tidying(
+        one = Tidying(
             self.home, rules, records, ended.get, cast(Any, children), archives,
             self.forgotten.extend,
         )  # fmt: skip
-        asyncio.run(tidying.tidy())
+        asyncio.run(one.tidy())
 
     def has(self, job: JobId) -> set[str]:
         return {kind for kind, folder in OF_JOBS.items() if (self.home / folder / job).exists()}
@@ -122,6 +125,43 @@ def test_an_archive_goes_with_the_last_that_has_it(
     home.tidy(replace(ALL, bytes=1))
     assert removed(capsys) == 2 and home.has(NEW) == set(OF_JOBS) - set(RECREATED)
     assert not (tmp_path / "archives" / "digest-0.tar").exists()
+
+
+@pytest.mark.parametrize("rules", [KeepRules(), replace(ALL, bytes=1)])
+def test_folders_in_each_other_without_end_go_with_their_job(
+    tmp_path: Path, rules: KeepRules
+) -> None:
+    home = Home(tmp_path)
+    nest(tmp_path / "clones" / OLD / "0", "d", 1100)
+    nest(tmp_path / "clones" / LIVE / "0", "d", 1100)
+    took = measure(tmp_path)["clones"]
+    assert took[OLD] == took[LIVE] > took[ENDING]
+    home.tidy(rules)
+    assert home.has(OLD) == set(OF_JOBS) - set(RECREATED) and home.has(LIVE) == set(OF_JOBS)
+
+
+def test_a_folder_that_a_script_has_closed_goes_too(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    nest(tmp_path / "clones" / OLD, "closed", 1)
+    (tmp_path / "clones" / OLD / "closed").chmod(0o555)
+    home.tidy(KeepRules())
+    assert home.has(OLD) == set(OF_JOBS) - set(RECREATED)
+
+
+def test_what_of_a_job_stays_keeps_no_more_of_it_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+
+    def busy(path: Path) -> None:
+        if path.parent.name == "work":
+            raise OSError("it is busy")
+        remove_tree(path)
+
+    monkeypatch.setattr(tidying, "remove_tree", busy)
+    home.tidy(KeepRules())
+    assert home.has(OLD) == set(OF_JOBS) - set(RECREATED) | {"work"}
+    assert "files of an ended job stay" in capsys.readouterr().out
 
 
 def test_without_results_the_cluster_forgets_the_job(tmp_path: Path) -> None:
