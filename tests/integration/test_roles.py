@@ -162,7 +162,14 @@ def test_all_that_is_asked_of_checkpoints_and_outputs_is_answered_without_traine
 
         # Of those that train nothing is left: what is to be had, the store has.
         cluster.kill_nodes(TRAINERS)
+        away = dict.fromkeys(TRAINERS, "it is away")
         for node in (STORE, WITNESS):
+
+            def silent(node: str = node) -> bool:
+                said: object = asked(cluster, node, "checkpoints", "list", job)["silent"]
+                return said == away
+
+            cluster.wait_for("word of those that were not asked", silent)
             out = tmp_path / f"{node}.safetensors"
             assert (
                 asked(cluster, node, "checkpoints", "export", job, "--out", out)["digest"] == digest

@@ -205,6 +205,7 @@ class Daemon:
         inventory = Inventory(
             self._states,
             lambda: [neighbours.me, *neighbours.connected()],
+            queries.holders,
             self._shown,
             EventReading(self._talk.events).of_kinds,
             ReplicaReader(neighbours.me, self._states.verifying.answer, neighbours.fetch).verify,

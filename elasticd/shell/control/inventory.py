@@ -59,10 +59,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the nodes said of one job; ``silent`` are those that didn't, with the reason."""
+    """What the nodes said of one job; ``failed`` are those that were asked and didn't, with the
+    reason, ``away`` those that could not be asked and may have copies."""
 
     stored: dict[NodeId, tuple[Stored, ...]]
-    silent: dict[NodeId, str]
+    failed: dict[NodeId, str]
+    away: tuple[NodeId, ...]
+
+    @property
+    def silent(self) -> dict[NodeId, str]:
+        """Of these nothing is known, for the reason given."""
+        return {**self.failed, **dict.fromkeys(self.away, "it is away")}
 
     @property
     def rows(self) -> list[Row]:
@@ -96,14 +103,17 @@ class Inventory:
         self,
         states: States,
         nodes: Callable[[], Sequence[NodeId]],
+        holders: Callable[[], Collection[NodeId]],
         record_of: Callable[[JobId], JobRecord | None],
         told: Callable[..., Awaitable[list[dict[str, Any]]]],
         read: Callable[[NodeId, JobId, int, Stamp, int], Awaitable[list[Problem]]],
         scratch: Scratch,
     ) -> None:
-        """``nodes`` are all that answer now, this one included; ``told``: the events of a job that
-        are of the named kinds; ``read``: has a node read a shard that it holds."""
-        self._states, self._nodes, self._record_of = states, nodes, record_of
+        """``nodes`` are all that answer now, this one included; ``holders``: all that may have
+        copies, here or away; ``told``: the events of a job that are of the named kinds; ``read``:
+        has a node read a shard that it holds."""
+        self._states, self._record_of = states, record_of
+        self._nodes, self._holders = nodes, holders
         self._told, self._read, self._scratch = told, read, scratch
         self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
 
@@ -203,7 +213,8 @@ class Inventory:
             await stream.receive(seconds=None)
 
     async def prune(self, request: PruneCheckpoints, stream: Stream) -> dict[str, Any]:
-        """Remove what no policy keeps; never the newest consistent checkpoint of a line."""
+        """Remove what no policy keeps; never the newest consistent checkpoint of a line. A node
+        that was to hold some of it, and is silent, may bring that back."""
         job = request.job
         known = await self._known(job)
         said = {
@@ -221,11 +232,11 @@ class Inventory:
         # A node that is away may know that it was announced.
         lost = [row for row in never if set(row.absent) <= known.stored.keys()]
         lost += useless(known.rows, known.stored, announced)
-        gone += [row for row in known.rows if not known.silent and row in lost and row not in gone]
+        gone += [row for row in known.rows if not known.failed and row in lost and row not in gone]
         failures: list[str] = []
         if not request.dry_run:
             for row in tuple(gone):
-                if failed := await self._remove(row):
+                if failed := [*await self._remove(row), *_may_stay(row, known.silent)]:
                     failures += failed
                     gone.remove(row)
             await self._states.changed(job)
@@ -260,6 +271,7 @@ class Inventory:
         return Known(
             {node: said for node, said in pairs if isinstance(said, tuple)},
             {node: str(said) for node, said in pairs if not isinstance(said, tuple)},
+            tuple(sorted(set(self._holders()).difference(nodes))),
         )
 
     def _store(self, node: NodeId) -> Store:
@@ -437,6 +449,14 @@ def newest(rows: list[Row], asked: OpenCheckpoint) -> Row:
             f"{asked.job} {which} no consistent checkpoint on the living nodes{whole}"
         )
     return max(found, key=lambda row: (row.manifest.step, row.manifest.lineage))
+
+
+def _may_stay(row: Row, silent: Mapping[NodeId, str]) -> list[str]:
+    step, named = row.manifest.step, (node for node in row.absent if node in silent)
+    return [
+        f"step {step} may stay on {node} ({silent[node]}): prune again once it answers"
+        for node in named
+    ]
 
 
 def _named(row: Row) -> dict[str, Any]:

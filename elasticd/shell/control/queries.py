@@ -250,6 +250,10 @@ class Queries:
         """The nodes that are not here."""
         return sorted(self.known_nodes() - set(self._node.liveness.living()))
 
+    def holders(self) -> set[NodeId]:
+        """The nodes that may hold copies, dead ones too."""
+        return self.node_names() - self._node.tables.nodes.standing().witnesses
+
     def is_known(self, job: JobId) -> bool:
         """Whether there is a record of it, also of one that was forgotten."""
         return job in self._node.records

@@ -94,7 +94,7 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, boo
 
         states = cast(States, FakeStates())
         asked = Inventory(
-            states, lambda: [ONE, TWO], lambda job: known, told, read, Scratch(Path())
+            states, lambda: [ONE, TWO], tuple, lambda job: known, told, read, Scratch(Path())
         )
         said = Said()
 

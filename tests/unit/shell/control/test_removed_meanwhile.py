@@ -154,6 +154,7 @@ class Cluster:
         return Inventory(
             cast(States, states),
             lambda: NODES,
+            lambda: NODES,
             lambda job: record,
             self.told,
             self.read,
