@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -16,7 +17,7 @@ from pathlib import Path
 
 FILE_NAME = "times"
 MAX_BYTES = 256 * 1024
-"""Beyond that every other line goes."""
+"""Beyond that lines go of what is gone, and every other one of the rest."""
 MOST_MARKS = 300
 """Are told of a log: so fine is the order in which those of several nodes are shown."""
 _ROTATED = -1
@@ -78,15 +79,9 @@ def marks(
     """How many bytes of ``parts``, one behind the other, there were at which times, upwards: the
     newest, and at most so many."""
     begins = dict(zip([path.name for path in parts], _begins(parts), strict=True))
-    rotations: dict[str, int] = {}
-    later: dict[str, int] = {}
     found: list[tuple[float, int]] = []
-    for note in reversed(list(_read(folder / FILE_NAME))):
-        rotations.setdefault(note.name, 0)
-        rotations[note.name] += note.length > later.get(note.name, note.length)
-        later[note.name] = note.length
-        age = rotations[note.name]
-        place = begins.get(f"{note.name}.{age}" if age else note.name)
+    for note, part in _with_parts(list(_read(folder / FILE_NAME))):
+        place = begins.get(part)
         if place is not None and note.length >= 0 and isfinite(note.time):
             found.append((note.time, place[0] + min(note.length, place[1])))
     found.sort()
@@ -99,6 +94,18 @@ def marks(
     ]
     step = -(-len(upwards) // most) or 1
     return tuple(upwards[::-1][::step][::-1])
+
+
+def _with_parts(notes: Sequence[_Note]) -> Iterator[tuple[_Note, str]]:
+    """The newest first, each with the name of the part of which it speaks by now."""
+    rotations: dict[str, int] = {}
+    later: dict[str, int] = {}
+    for note in reversed(notes):
+        rotations.setdefault(note.name, 0)
+        rotations[note.name] += note.length > later.get(note.name, note.length)
+        later[note.name] = note.length
+        age = rotations[note.name]
+        yield note, f"{note.name}.{age}" if age else note.name
 
 
 def _begins(parts: Sequence[Path]) -> list[tuple[int, int]]:
@@ -145,8 +152,8 @@ def _read(path: Path) -> Iterator[_Note]:
 
 
 def _thin(path: Path) -> None:
-    """Keep every other note, and all beside a rotation."""
-    notes = list(_read(path))
+    """Of what is there keep every other note, and all beside a rotation."""
+    notes = _of_what_is_there(path)
     kept = set(range(1, len(notes), 2))
     before: dict[str, int] = {}
     for at, note in enumerate(notes):
@@ -158,3 +165,16 @@ def _thin(path: Path) -> None:
     text = "".join(notes[at].line() for at in sorted(kept))
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def _of_what_is_there(path: Path) -> list[_Note]:
+    """Without those of logs that are gone, and without those of the oldest parts of a log that
+    are."""
+    there, begun = set(os.listdir(path.parent)), set[str]()
+    found: list[_Note] = []
+    for note, part in reversed(list(_with_parts(list(_read(path))))):
+        if part in there:
+            begun.add(note.name)
+        if note.name in begun:
+            found.append(note)
+    return found

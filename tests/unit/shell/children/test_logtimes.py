@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,29 @@ def test_of_many_notes_the_newest_and_some_are_told(tmp_path: Path) -> None:
     assert 150 < len(marks) <= logtimes.MOST_MARKS and marks[-1] == (2000.0, 2000)
     assert all(time == offset for time, offset in marks)
     assert files.span(JOB, 0.0, None).marks == ()
+
+
+def test_however_often_logs_are_rotated_the_notes_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logtimes, "MAX_BYTES", 4096)
+    files, times, second = ChildFiles(tmp_path), LogTimes(), itertools.count(1)
+    notes = files.logs_folder(JOB) / logtimes.FILE_NAME
+    for start in range(1, 11):
+        log = _log(files, start)
+        for _ in range(30):
+            with log.path.open("ab") as file:
+                file.write(b"x" * (LIMIT + 1))
+            times.note(log.path, float(next(second)))
+            assert log.rotate() is not None
+            times.rotated(log.path, float(next(second)))
+            assert notes.stat().st_size <= 4096
+        if start < 10:
+            for part in files.shown_logs(JOB):
+                part.unlink()
+    last = float(next(second) - 1)
+    assert files.printed_before(JOB, last - 2) == 2 * (LIMIT + 1)
+    assert files.printed_before(JOB, last) == 3 * (LIMIT + 1)
 
 
 def _words(data: bytes) -> list[bytes]:
