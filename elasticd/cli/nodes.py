@@ -73,11 +73,12 @@ def drain_node(options: Common, node: str, *, wait: bool) -> None:
         NoDaemonError: no daemon has answered for a while.
     """
     changed = options.client.change(DrainNode(NodeId(node)), screen.asking_again)
+    away = "" if changed.state == "draining" else "it is drained once it answers"
     try:
         state, note = _look(options.client, changed.id)
         if wait and note != MAY_SWITCH_OFF:
             if not options.json:
-                screen.say(f"{changed.id} {changed.state}: {note or state}", flush=True)
+                screen.say(f"{changed.id} {changed.state}: {note or away or state}", flush=True)
             _await_leave(options.client, changed.id)
             note = MAY_SWITCH_OFF
     except KeyboardInterrupt:
@@ -90,7 +91,8 @@ def drain_node(options: Common, node: str, *, wait: bool) -> None:
         free = note == MAY_SWITCH_OFF
         screen.print_json({**to_plain(changed), "may_switch_off": free, "why": note})
     else:
-        screen.say(f"{changed.id} {changed.state}" + (f": {note}" if note else ""))
+        said = note or away
+        screen.say(f"{changed.id} {changed.state}" + (f": {said}" if said else ""))
         if not wait and note and note != MAY_SWITCH_OFF:
             screen.say("'elasticctl nodes' says when it may be switched off")
 

@@ -213,7 +213,7 @@ class Node:
             case e.SpeedsMeasured(job, seconds, reason):
                 self.drivers.measured(job, seconds, reason)
             case e.Drain(request, node, draining):
-                self.tables.nodes.drain(request, node, draining)
+                self.tables.nodes.drain(request, node, draining, self.state_of)
             case e.Dismiss(request, node):
                 there = node in self.liveness.living() or node in self._view_members()
                 self.tables.nodes.dismiss(request, node, there=there)

@@ -133,8 +133,11 @@ class NodeTable:
         record = self.records.get(node)
         return record is not None and record.draining
 
-    def drain(self, request: int, node: NodeId, draining: bool) -> None:
-        """Drain or undrain; it stays as it is if that is what it was asked to be already."""
+    def drain(
+        self, request: int, node: NodeId, draining: bool, state_of: Callable[[NodeId], str]
+    ) -> None:
+        """Drain or undrain; it stays as it is if that is what it was asked to be already. The
+        answer has its state as ``state_of`` gives it then: it may be dead."""
         record = self.records.get(node, NodeRecord(node))
         if node not in self.records and node not in self.known():
             self.ctx.do(e.Reply(request, Failed(f"no node {node}")))
@@ -148,7 +151,7 @@ class NodeTable:
             if not draining:
                 kind, text = "node_undrained", f"{node} takes part again"
             self.ctx.emit(kind, text, culprit=node)
-        self._answer_when_kept(request, record, "draining" if draining else "alive")
+        self._answer_when_kept(request, record, state_of(node))
 
     def dismiss(self, request: int, node: NodeId, *, there: bool) -> None:
         """Take a node off the list that is gone for good. ``there``: it isn't gone."""

@@ -116,6 +116,17 @@ def test_a_drained_node_says_when_it_may_be_switched_off(
     assert listed[1].endswith(note) and listed[0].endswith("NOTE") and listed[2].endswith("-")
 
 
+def test_of_a_node_that_is_dead_drain_says_when_that_counts(
+    ctl: Ctl, home: Path, daemon: Daemon
+) -> None:
+    fake = drained(home, daemon, ("dead", "running", []))
+    fake.answers["drain"] = {"id": "n", "state": "dead"}
+    said = "n dead: it is drained once it answers\n"
+    assert ctl("drain", "n", "--home", home)[:2] == (0, said)
+    code, out, err = ctl("drain", "n", "--wait", "--home", home)
+    assert (code, out) == (1, said) and "n is dead" in err
+
+
 def test_drain_waits_until_the_ranks_have_left(ctl: Ctl, home: Path, daemon: Daemon) -> None:
     busy, free = ("draining", "running", ["n"]), ("draining", "running", ["n2"])
     drained(home, daemon, busy, busy, free)

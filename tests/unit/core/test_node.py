@@ -10,8 +10,9 @@ import pytest
 from elasticd.core.node import InvariantError, Node, Who
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import Heard, JobRecord, World
+from elasticd.core.words.requests.nodes import NodeChanged
 from elasticd.core.words.stable import Found, Stable
-from elasticd.core.words.tables import Departing
+from elasticd.core.words.tables import Departing, NodesKept
 from elasticd.core.words.views import Obituary, Probe
 from elasticd.core.words.worlds import Noted, Notice
 from elasticd.types import JobId, NodeId, Tag
@@ -190,6 +191,23 @@ def test_a_drained_node_is_shown_so_only_while_it_lives() -> None:
     wires.kill(B)
     wires.wait(3.0)
     assert node.state_of(B) == "dead"
+
+
+def test_who_drains_a_node_is_told_how_it_is() -> None:
+    wires = led(A, B)
+    node = wires.nodes[A]
+
+    def answers(draining: bool, *, lives: bool = True) -> list[object]:
+        effects = node.step(wires.now, e.Drain(4, B, draining))
+        effects += node.step(wires.now, e.Received(B, NodesKept((B,)))) if lives else []
+        return [f.body for f in effects if isinstance(f, e.Reply)]
+
+    assert answers(True) == [NodeChanged(B, "draining")]
+    assert answers(False) == [NodeChanged(B, "alive")]
+    wires.kill(B)
+    wires.wait(3.0)
+    for draining in (True, False):
+        assert answers(draining, lives=False) == [NodeChanged(B, "dead")]
 
 
 def test_a_node_that_is_there_is_not_dismissed() -> None:

@@ -16,6 +16,10 @@ def table() -> NodeTable:
     return NodeTable(ctx, lambda: (ME, OTHER, GONE), lambda: (ME, OTHER), lambda: (ME, OTHER))
 
 
+def dead(node: NodeId) -> str:
+    return "dead"
+
+
 def replies(nodes: NodeTable) -> list[object]:
     nodes.answer()
     return [to_plain(f.body) for f in nodes.ctx.effects if isinstance(f, e.Reply)]
@@ -32,7 +36,7 @@ def test_a_node_that_is_there_is_not_forgotten() -> None:
 
 def test_a_forgotten_node_that_returns_is_new() -> None:
     nodes = table()
-    nodes.drain(1, GONE, True)
+    nodes.drain(1, GONE, True, dead)
     nodes.dismiss(2, GONE, there=False)
     assert replies(nodes) == []
     nodes.on_kept(OTHER, [GONE])
@@ -45,7 +49,7 @@ def test_a_forgotten_node_that_returns_is_new() -> None:
 def test_nodes_that_meet_agree_on_who_is_forgotten() -> None:
     here, there = table(), table()
     here.dismiss(1, GONE, there=False)
-    there.drain(1, GONE, True)  # it has not heard of that
+    there.drain(1, GONE, True, dead)  # it has not heard of that
     here.on_nodes(OTHER, [there.records[GONE]])
     there.on_nodes(ME, [here.records[GONE]])
     assert here.records == there.records and here.records[GONE].forgotten

@@ -55,7 +55,7 @@ def test_what_operators_want_and_what_a_node_does_are_merged_apart() -> None:
 def test_a_node_that_is_drained_or_taken_off_the_list_keeps_its_role() -> None:
     nodes = table()
     nodes.update(NodeRecord(OTHER, duty="000000001 store"))
-    nodes.drain(1, OTHER, True)
+    nodes.drain(1, OTHER, True, lambda _: "draining")
     assert nodes.standing().leaving == {OTHER} == nodes.standing().stores
     nodes.dismiss(2, OTHER, there=False)
     nodes.follow((ME, OTHER), ())
