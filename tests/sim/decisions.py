@@ -1,8 +1,11 @@
 """What the control plane decides, to see that a change of the code changes none of it.
 
-    python tests/sim/decisions.py record before.json      with the code as it was
-    python tests/sim/decisions.py compare before.json     with the code as it is
-    python tests/sim/decisions.py show SEED > after.txt   one seed's log, to look for a difference
+The first is said with the code as it was, the second with the code as it is. The third writes one
+seed's log, to look for a difference.
+
+    python tests/sim/decisions.py record before.json
+    python tests/sim/decisions.py compare before.json
+    python tests/sim/decisions.py show SEED > after.txt
 
 A log has the views, worlds, steps, commits, faults, checkpoints, events and ends of a run, each
 with its simulated time. It has no encodings and no class names, and random names are numbered in
