@@ -45,15 +45,19 @@ class Elasticd < Formula
       It needs no permission for the local network, and runs from boot on. If you have set
       ELASTICD_HOME, say: sudo elasticctl service install --home "$ELASTICD_HOME"
 
-      For your own use, while you are logged in:
-        export ELASTICD_HOME=#{var}/elasticd   # in your shell's profile, too
-        elasticctl cluster init                # or: elasticctl cluster join TOKEN
+      For your own use, while you are logged in. Put the first line into your shell's
+      profile, too. To join a cluster say 'elasticctl cluster join TOKEN' in place of 'init':
+        export ELASTICD_HOME="#{var}/elasticd"
+        elasticctl cluster init
         brew services start elasticd
       Until you allow Python in System Settings > Privacy & Security > Local Network,
       macOS may keep it from other Macs. Don't say sudo: jobs would run as root.
 
-      A Mac runs one of both. After each 'brew upgrade' restart it:
-        sudo elasticctl service restart        # or: brew services restart elasticd
+      A Mac runs one of both. After each 'brew upgrade' restart it. The service of the whole
+      Mac:
+        sudo elasticctl service restart
+      Your own:
+        brew services restart elasticd
     EOS
   end
 
