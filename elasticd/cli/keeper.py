@@ -27,6 +27,7 @@ from elasticd.errors import INCURABLE
 from elasticd.settings.localhomes import node_homes
 from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.clock import monotonic_seconds
+from elasticd.shell.storage import ownlog
 from elasticd.supervision.logs import RotatedLog
 
 KEEPER_FILE = "keeper.json"
@@ -72,9 +73,21 @@ class Kept:
     pauses: RestartPauses = field(default_factory=RestartPauses)
     child: subprocess.Popen[bytes] | None = None
     """What was started here and has not ended."""
+    failed: str = ""
+    """Why it could not even be started, the last time."""
 
     def look(self, now: float) -> bool:
         """Start its daemon if it died; whether anything was said of it."""
+        try:
+            spoke = self._look(now)
+        except OSError as error:  # a full disk, say: it is as if a daemon had died at its start
+            before, self.failed = self.failed, str(error)
+            spoke = before != self.failed
+            if spoke:
+                print(f"{self.home.name}: its daemon can't be started: {error}", flush=True)
+        return spoke
+
+    def _look(self, now: float) -> bool:
         spoke = False
         if self.child is not None and (code := self.child.poll()) is not None:
             self.child = None
@@ -87,6 +100,7 @@ class Kept:
         if self.child is None and died and self.pauses.may_start(now):
             self.pauses.starts(now)
             self.child = start_daemon(self.home, self.program)
+            self.failed = ""
             print(f"{self.home.name}: its daemon died; started {self.child.pid}", flush=True)
             spoke = True
         return spoke
@@ -103,11 +117,12 @@ def keep(home: Path, program: Sequence[str], stopping: threading.Event) -> None:
     """Look after the daemons of a local cluster until ``stopping``."""
     kept = [Kept(folder, program) for folder in node_homes(home)]
     log = RotatedLog(home / KEEPER_LOG, KEEPER_LOG_BYTES, keep=1)
-    while not stopping.wait(POLL_SECONDS):
-        spoke = [one.look(monotonic_seconds()) for one in kept]
-        if any(spoke):
-            with contextlib.suppress(OSError):  # a full disk: it is tried when more is said
-                log.rotate()
+    with contextlib.redirect_stdout(ownlog.forgiving(sys.stdout)):
+        while not stopping.wait(POLL_SECONDS):
+            spoke = [one.look(monotonic_seconds()) for one in kept]
+            if any(spoke):
+                with contextlib.suppress(OSError):  # a full disk: it is tried when more is said
+                    log.rotate()
     for one in kept:
         one.let_go()
 

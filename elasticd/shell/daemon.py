@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import io
 import logging
 import os
 import resource
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
@@ -43,22 +41,6 @@ class _Printable(structlog.processors.LogfmtRenderer):
 
     def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
         return one_line(super().__call__(logger, name, event_dict))
-
-
-class _Forgiving(io.TextIOBase):
-    """A log that loses lines when its disk is full, since no line is worth the daemon."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, text: str, /) -> int:
-        with contextlib.suppress(OSError):
-            self._file.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._file.flush()
 
 
 def main(
@@ -162,7 +144,7 @@ def _prepare(home: Path) -> None:
             _Printable(key_order=["timestamp", "level", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Forgiving(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(file=ownlog.forgiving(sys.stderr)),
     )
 
 

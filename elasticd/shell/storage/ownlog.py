@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TextIO, cast
 
 from elasticd.launchd.otherdisk import LOG
 from elasticd.supervision.logs import ROTATE_AT_BYTES, RotatedLog
 
 NAME = "daemon.log"
 PRINTED = (1, 2)
+
+
+class _Forgiving(io.TextIOBase):
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str, /) -> int:
+        with contextlib.suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.flush()
+
+
+def forgiving(file: TextIO) -> TextIO:
+    """A log that loses lines when its disk is full, since no line is worth the process."""
+    return cast(TextIO, _Forgiving(file))
 
 
 def rotate(

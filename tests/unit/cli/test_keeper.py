@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ import psutil
 import pytest
 
 from elasticd.cli import keeper, local
+from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Kept, RestartPauses
 from elasticd.client.processes import find_daemon
 from elasticd.settings.places import DAEMON_FILE
@@ -149,3 +152,47 @@ def test_what_it_says_for_years_has_an_end(tmp_path: Path) -> None:
     log.write_bytes(said)
     keeper.keep(tmp_path, [sys.executable, "-c", "raise SystemExit(1)"], Until(older))
     assert log.read_bytes() == b"" and older.read_bytes() == said[-keeper.KEEPER_LOG_BYTES :]
+
+
+class Full(io.StringIO):
+    """A log on a full disk."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.process
+def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "node-0"
+    home.mkdir()
+    (home / DAEMON_FILE).write_text('{"pid": 0}')
+    back = tmp_path / "back"
+    monkeypatch.setattr(sys, "stdout", Full())
+    comes = f"open({str(back)!r}, 'w')"
+    keeper.keep(tmp_path, [sys.executable, "-c", comes], Until(back))
+    assert back.exists()
+
+
+@pytest.mark.process
+def test_a_daemon_that_can_not_be_started_is_tried_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """More and more seldom, and its reason is said once."""
+    home = tmp_path / "node-0"
+    home.mkdir()
+    (home / DAEMON_FILE).write_text('{"pid": 0}')
+    (home / LOG_FILE).mkdir()
+    kept = Kept(home, [sys.executable, "-c", ""])
+    pauses = []
+    for now in (0.0, 1.0, 2.0, 4.0):
+        kept.look(now)
+        pauses.append(kept.pauses.pause)
+        kept.look(now + pauses[-1])
+    assert kept.child is None
+    assert pauses == [FIRST_PAUSE_SECONDS * 2**death for death in range(4)]
+    assert capfd.readouterr().out.count("node-0: its daemon can't be started: ") == 1
+    (home / LOG_FILE).rmdir()
+    kept.look(100.0)
+    kept.look(200.0)
+    assert kept.child is not None
+    kept.let_go()
