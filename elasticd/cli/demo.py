@@ -5,7 +5,6 @@ Three daemons, one job that is disturbed, the same job undisturbed, and the dige
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shutil
 import signal
@@ -13,13 +12,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -30,6 +28,7 @@ from elasticd.cli import submit
 from elasticd.cli.demo_faults import Kind, StrikeCost
 from elasticd.cli.demo_screen import Screen
 from elasticd.cli.demo_watch import Watch, time_recovery
+from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.output import event_line
 from elasticd.cli.screen import print_json
 from elasticd.client.client import Client
@@ -111,7 +110,7 @@ def run(home: Path | None, json: bool, plan: DemoPlan | None = None) -> int:
     screen = Screen(Console(stderr=json, highlight=False))
     keep = home is not None
     try:
-        with _signals_interrupt(), screen:
+        with Interrupts().in_force(), screen:
             try:
                 _Story(folder, screen, result, plan or DemoPlan()).tell()
             except ElasticdError as error:
@@ -143,22 +142,6 @@ def _folder(home: Path | None) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{home}: the demo wants a folder of its own, new or empty")
     return folder
-
-
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Let a closed terminal or a polite kill end the demo as Ctrl-C does: with its daemons."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _end(folder: Path, screen: Screen) -> None:

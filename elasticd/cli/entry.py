@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from typing import Any, cast
 import typer
 
 from elasticd.cli.app import app
+from elasticd.cli.interrupts import Interrupts
 from elasticd.cli.screen import print_json, warn
 from elasticd.errors import ElasticdError, naming
 
@@ -51,7 +53,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     try:
-        with _naming_output():
+        # A polite kill and a closed terminal end it as Ctrl-C does: nothing is left half done.
+        with Interrupts((signal.SIGTERM, signal.SIGHUP)).in_force(), _naming_output():
             code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
             sys.stdout.flush()
         if code == INTERRUPTED:  # what some versions of typer make of a KeyboardInterrupt

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType
-from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """As ``asyncio.run``. The first of these signals cancels ``work``, which may tidy up in peace;
-    KeyboardInterrupt comes when it has ended. Raised in the midst of a loop it would lame that.
-    """
-    if asyncio.run(_cancelled(work)):
-        raise KeyboardInterrupt
-
-
-async def _cancelled(work: Coroutine[Any, Any, None]) -> bool:
-    """Whether a signal has ended the work."""
-    loop, task, came = asyncio.get_running_loop(), asyncio.ensure_future(work), False
-
-    def stop() -> None:
-        nonlocal came
-        if not came:
-            came = True
-            task.cancel()
-
-    if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, stop)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not came:
-            raise
-    return came
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -52,7 +20,8 @@ class Interrupts:
     is changed: no signal arrives there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Collection[signal.Signals] = SIGNALS) -> None:
+        self._signals = signals
         self._held = 0
         self._pending = False
         self._raised = False
@@ -74,7 +43,7 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        before = {number: signal.getsignal(number) for number in self._signals}
         for number, handler in before.items():
             if handler is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
+import threading
 from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
-from elasticd.cli import interrupts
+from elasticd.cli.interrupts import SIGNALS
 from elasticd.cli.invitations import Answer
 from elasticd.errors import OperationError
 from elasticd.supervision.roster import kill_group
@@ -49,7 +51,37 @@ def run(
         seconds: for each.
         ended: hears of each as it ends; the number is that of the call.
     """
-    interrupts.run(_all(calls, said.encode(), seconds, ended))
+    _run(_all(calls, said.encode(), seconds, ended))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """As ``asyncio.run``. The first of these signals cancels ``work``, which may tidy up in peace;
+    KeyboardInterrupt comes when it has ended. Raised in the midst of a loop it would lame that.
+    """
+    if asyncio.run(_cancelled(work)):
+        raise KeyboardInterrupt
+
+
+async def _cancelled(work: Coroutine[Any, Any, None]) -> bool:
+    """Whether a signal has ended the work."""
+    loop, task, came = asyncio.get_running_loop(), asyncio.ensure_future(work), False
+
+    def stop() -> None:
+        nonlocal came
+        if not came:
+            came = True
+            task.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, stop)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not came:
+            raise
+    return came
 
 
 async def _all(

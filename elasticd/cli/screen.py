@@ -38,8 +38,9 @@ def say(text: str = "", *, flush: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Print for people, on stderr."""
-    print(clean(text), file=sys.stderr)
+    """Print for people, on stderr. Where the terminal is gone nobody hears it."""
+    with contextlib.suppress(OSError):
+        print(clean(text), file=sys.stderr)
 
 
 def asking_again(why: str) -> None:

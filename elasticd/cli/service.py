@@ -231,8 +231,7 @@ def install_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
             back = _put_back(found, before)
             if isinstance(error, OperationError):
                 raise OperationError(f"{error}\n{back}") from None
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                warn(back)
+            warn(back)
             raise
     return done
 

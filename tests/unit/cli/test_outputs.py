@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,27 @@ def test_a_folder_that_can_t_be_made_is_named(
     out = tmp_path / ("n" * 300)
     code, _, warned = ctl("outputs", "j", "--out", out, "--home", home)
     assert code == 1 and warned == f"elasticctl: {out}: File name too long\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_ended_leaves_nothing(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve, number: signal.Signals
+) -> None:
+    out, before = tmp_path / "out", signal.signal(number, signal.SIG_DFL)
+    begun: list[Path] = []
+
+    def ended(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        head, *files, end = serve(a="one", b="two")
+        yield from (head, *files)
+        begun.extend(tmp_path.glob(".out.*"))
+        os.kill(os.getpid(), number)
+        yield end
+
+    daemon(home, {"outputs": ended})
+    try:
+        code, _, _ = ctl("outputs", "j", "--out", out, "--home", home, "--json")
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert code == 130 and len(begun) == 1
+    assert not out.exists() and not list(tmp_path.glob(".out.*"))
