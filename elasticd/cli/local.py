@@ -40,7 +40,7 @@ from elasticd.counting import counted
 from elasticd.errors import DamageError, NoDaemonError, OperationError, ProtocolError, UsageError
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
-from elasticd.settings.localhomes import node_homes
+from elasticd.settings.localhomes import count_at, node_homes
 from elasticd.settings.ownhome import make_private, refuse_open, refuse_ownerless
 from elasticd.settings.places import DAEMON_FILE, FILE_NAME, LOCAL_LOCK_NAME, SOCKET_NAME
 from elasticd.shell.chaos.firewall import firewall
@@ -57,7 +57,6 @@ from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId, Partition
 
 DEFAULT_NODES = 3
-MAX_LOCAL_NODES = 64
 UP_SECONDS = 60.0
 AGREE_SECONDS = 3.0
 """How long a daemon may take to agree to a shutdown; one that doesn't is killed."""
@@ -201,14 +200,15 @@ def _partition(asked: str | None) -> Partition | None:
 
 def _prepare(home: Path, count: int | None, partition: Partition | None) -> list[LocalNode]:
     existing = [LocalNode(folder, config.load(folder)) for folder in node_homes(home)]
-    total = count or len(existing) or DEFAULT_NODES
-    if total < len(existing):
+    there = count_at(home)
+    total = count or there or DEFAULT_NODES
+    if total < there:
         raise UsageError(
-            f"{home} has {counted(len(existing), 'node')}, more than {total};"
+            f"{home} has nodes up to node-{there - 1}, more than {total};"
             " leave -n out or use another --home"
         )
     running = [node.name for node in existing if find_daemon(node.home) is not None]
-    if running and total > len(existing):
+    if running and count is not None and total > len(existing):
         raise UsageError(
             f"{home} has {counted(len(existing), 'node')}, of which"
             f" {counted(len(running), 'runs', 'run')}; nodes can be added after"
@@ -227,6 +227,7 @@ def _configure(
 ) -> list[LocalNode]:
     """Write what is missing or has become impossible; nothing runs now."""
     kept = {folder.home: folder.config for folder in existing}
+    there = count_at(home)
     folders = [home / f"node-{number}" for number in range(total)]
     wanted = [_kept_address(kept.get(folder)) for folder in folders]
     addresses = _addresses([*wanted, *(_kept_page(kept.get(folder)) for folder in folders)])
@@ -243,6 +244,8 @@ def _configure(
             partition=partition or before,
             peers=tuple(each for at, each in enumerate(addresses[:total]) if at != number),
         )
+        if number < there and folder not in kept:
+            warn(f"{folder} is gone; {folder.name} begins anew, with nothing")
         folder.mkdir(mode=0o700, exist_ok=True)
         if kept.get(folder) != settings or not (folder / FILE_NAME).exists():
             write_whole(folder / FILE_NAME, config.dump(settings).encode())

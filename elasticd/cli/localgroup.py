@@ -12,6 +12,7 @@ from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import print_json, say
 from elasticd.counting import counted
+from elasticd.settings.localhomes import MAX_LOCAL_NODES
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None)
 
@@ -33,7 +34,7 @@ def local_up(
             "-n",
             "--nodes",
             min=1,
-            max=local_cluster.MAX_LOCAL_NODES,
+            max=MAX_LOCAL_NODES,
             show_default=False,
             help="How many daemons. Default: as many as the home has, or 3.",
         ),

@@ -10,6 +10,8 @@ from elasticd.errors import UsageError
 from elasticd.pasting import of_home, quoted
 from elasticd.settings.places import LOCAL_LOCK_NAME
 
+MAX_LOCAL_NODES = 64
+
 
 def node_homes(home: Path) -> list[Path]:
     """The homes of a local cluster's daemons, by number.
@@ -17,13 +19,35 @@ def node_homes(home: Path) -> list[Path]:
     Raises:
         PermissionError: we may not look there.
     """
-    numbered = []
+    found: list[Path] = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for folder in home.iterdir():
-            found = re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name)
-            if found and folder.is_dir():
-                numbered.append((int(found[1]), folder))
-    return [folder for _, folder in sorted(numbered)]
+        found.extend(
+            folder
+            for folder in home.iterdir()
+            if re.fullmatch(r"node-(0|[1-9]\d{0,3})", folder.name) and folder.is_dir()
+        )
+    return sorted(found, key=_number)
+
+
+def _number(home: Path) -> int:
+    return int(home.name.removeprefix("node-"))
+
+
+def count_at(home: Path) -> int:
+    """How many nodes there were, from node-0 on: one whose folder is gone counts, unless it was the
+    last one.
+
+    Raises:
+        UsageError: there can't be so many.
+        PermissionError: we may not look there.
+    """
+    last = max(map(_number, node_homes(home)), default=-1)
+    if last >= MAX_LOCAL_NODES:
+        raise UsageError(
+            f"{home} has node-{last}, and there are {MAX_LOCAL_NODES} nodes at most, from node-0"
+            " on; move that folder away, or use another --home"
+        )
+    return last + 1
 
 
 def homes_at(home: Path) -> list[Path]:

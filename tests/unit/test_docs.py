@@ -24,7 +24,6 @@ from elasticd import archive
 from elasticd.cli import clusterhome, keeper
 from elasticd.cli.app import app
 from elasticd.cli.checkpoints import STORED
-from elasticd.cli.local import MAX_LOCAL_NODES
 from elasticd.cli.monitors.picture import MONITORED_NODES, MONITORED_RANKS
 from elasticd.cli.output import JOBS, NODES, RANKS
 from elasticd.cli.performance import PERFORMANCE
@@ -36,6 +35,7 @@ from elasticd.launchd.service import LaunchdService
 from elasticd.settings import job, plain, rules, toml
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.keep import KeepRules
+from elasticd.settings.localhomes import MAX_LOCAL_NODES
 from elasticd.settings.notify import NotifyRules
 from elasticd.settings.rules import Wrong
 from elasticd.shell.chaos import inject

@@ -172,8 +172,32 @@ def test_nodes_are_added_only_while_all_are_down(cluster: Path, fake_program: li
         local.up(cluster, 2, fake_program)
     local.down(cluster)
     assert len(local.up(cluster, 2, fake_program)) == 2
-    with pytest.raises(UsageError, match="has 2 nodes, more than 1"):
+    with pytest.raises(UsageError, match="has nodes up to node-1, more than 1"):
         local.up(cluster, 1, fake_program)
+
+
+@pytest.mark.process
+def test_the_others_are_started_where_one_was_removed(
+    cluster: Path, fake_program: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    local.up(cluster, 3, fake_program)
+    local.down(cluster, 0.5)
+    shutil.rmtree(cluster / "node-1")
+    with pytest.raises(UsageError, match="has nodes up to node-2, more than 2"):
+        local.up(cluster, 2, fake_program)
+    again = pids(local.up(cluster, None, fake_program))
+    assert sorted(again) == ["node-0", "node-1", "node-2"]
+    assert "node-1 is gone; node-1 begins anew" in capfd.readouterr().err
+    psutil.Process(again["node-1"]).kill()
+    shutil.rmtree(cluster / "node-1")
+    with pytest.raises(UsageError, match="has 2 nodes, of which 2 run"):
+        local.up(cluster, 3, fake_program)
+
+
+def test_a_folder_that_is_called_so_by_chance_makes_no_thousand_nodes(home: Path) -> None:
+    (home / "node-999").mkdir(parents=True)
+    with pytest.raises(UsageError, match="has node-999, and there are 64 nodes at most"):
+        local.up(home, None)
 
 
 @pytest.mark.process
