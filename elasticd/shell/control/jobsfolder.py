@@ -40,6 +40,7 @@ RESCAN_SECONDS = 30.0
 """The longest time between two looks, for events that were lost."""
 CLOSE_SECONDS = 5.0
 MAX_JOBS = 1000
+"""That are looked at in one go, of those that wait; the others have their turn after that."""
 MAX_INSIDE = archive.MAX_FILES
 REFUSED_SUFFIX = ".refused"
 SUBMITTED_SUFFIX = ".submitted"
@@ -150,10 +151,12 @@ class JobsFolder:
             log.error("jobs folder can't be read", reason=str(error))
             return RESCAN_SECONDS
         await self._forget_gone({job.name for job in found})
+        waiting = [job for job in found if self._dealt_with.get(job.name) != job.signature]
         pause = RESCAN_SECONDS
-        for job in found:
-            if self._dealt_with.get(job.name) == job.signature:
-                continue
+        if len(waiting) > MAX_JOBS:
+            log.warning("too many jobs in the folder", waiting=len(waiting), limit=MAX_JOBS)
+            pause = RETRY_SECONDS
+        for job in waiting[:MAX_JOBS]:
             try:
                 wait = await asyncio.to_thread(
                     seconds_until_whole, job.toml, job.written_at, whole=job.whole
@@ -172,7 +175,9 @@ class JobsFolder:
             refuse_foreign(job)
             digest = await asyncio.to_thread(content_digest, job)
             if (taken := self._accepted.get(digest)) is not None:
-                log.info("job is known", name=job.name, job=taken)
+                log.info(
+                    "job is known: one of the same content was taken", name=job.name, job=taken
+                )
             else:
                 taken = await self._submit(job.toml, partial(self._its_id, digest))
                 log.info("job submitted", name=job.name, job=taken)
@@ -235,8 +240,7 @@ class JobsFolder:
 
 
 def find_jobs(folder: Path) -> list[FoundJob]:
-    """The jobs in ``folder`` by name, the first :data:`MAX_JOBS` of them; names with a leading dot
-    are somebody's temporary files.
+    """The jobs in ``folder`` by name; names with a leading dot are somebody's temporary files.
 
     Raises:
         OSError: the folder can't be read.
@@ -255,9 +259,7 @@ def find_jobs(folder: Path) -> list[FoundJob]:
         except OSError:
             # It is refused when it is read; the others are to be found.
             found.append(_found(path, path / _JOB_FILE, newest_ns=0))
-    if len(found) > MAX_JOBS:
-        log.warning("too many jobs in the folder", jobs=len(found), limit=MAX_JOBS)
-    return found[:MAX_JOBS]
+    return found
 
 
 def _found(path: Path, toml: Path, newest_ns: int) -> FoundJob:

@@ -394,12 +394,27 @@ def test_damaged_memory_is_forgotten(tmp_path: Path, run: Run) -> None:
     run(main())
 
 
-def test_the_number_of_jobs_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_were_dealt_with_keep_no_other_from_being_taken(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are; and more than are looked at in one go are taken in several."""
     monkeypatch.setattr(module, "MAX_JOBS", 3)
-    (tmp_path / "jobs").mkdir()
-    for number in range(5):
-        rename_in(tmp_path, f"{number}.toml", str(number))
-    assert [job.name for job in find_jobs(tmp_path / "jobs")] == ["0.toml", "1.toml", "2.toml"]
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+
+    async def main() -> None:
+        queue = Queue()
+        (tmp_path / "jobs").mkdir()
+        for number in range(5):
+            rename_in(tmp_path, f"{number}.toml", str(number))
+            queue.refusals[str(number)] = UsageError("no")
+        async with watching(tmp_path / "jobs", queue):
+            assert [await queue.calls.get() for _ in range(5)] == ["0", "1", "2", "3", "4"]
+            await appears(tmp_path / "jobs" / "4.refused")
+            rename_in(tmp_path, "z.toml", "z")
+            await appears(tmp_path / "jobs" / "z.submitted")
+        assert queue.taken == ["z"]
+
+    run(main())
     assert all(job.whole for job in find_jobs(tmp_path / "jobs"))
 
 
