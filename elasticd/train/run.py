@@ -156,7 +156,7 @@ class Run:
         at_first = self._state.copy()
         if not self._runner.enter():
             raise OperationError("the job has ended")
-        self._runner.show_first(at_first)
+        self._runner.entrance.show_first(at_first)
         # A rank that joins later, too, draws from here to its loop what all drew at step 0.
         randomness.seed_body(spec.train.seed, 0)
         self._runner.calls.begin(ABOVE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ def asked(cluster: Cluster, node: str, *words: str | Path) -> dict[str, Any]:
     said = cluster.command(*words, "--json", "--home", cluster.home / node)
     found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found
+
+
+def names_away(cluster: Cluster, node: str, job: str) -> bool:
+    """Whether that node tells of all trainers that it could not ask them for their copies."""
+    said: object = asked(cluster, node, "checkpoints", "list", job)["silent"]
+    return said == dict.fromkeys(TRAINERS, "it is away")
 
 
 def taken(cluster: Cluster, node: str, job: str) -> dict[str, int]:
@@ -162,14 +169,8 @@ def test_all_that_is_asked_of_checkpoints_and_outputs_is_answered_without_traine
 
         # Of those that train nothing is left: what is to be had, the store has.
         cluster.kill_nodes(TRAINERS)
-        away = dict.fromkeys(TRAINERS, "it is away")
         for node in (STORE, WITNESS):
-
-            def silent(node: str = node) -> bool:
-                said: object = asked(cluster, node, "checkpoints", "list", job)["silent"]
-                return said == away
-
-            cluster.wait_for("word of those that were not asked", silent)
+            cluster.wait_for("word of who was not asked", partial(names_away, cluster, node, job))
             out = tmp_path / f"{node}.safetensors"
             assert (
                 asked(cluster, node, "checkpoints", "export", job, "--out", out)["digest"] == digest

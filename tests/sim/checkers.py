@@ -29,6 +29,7 @@ from .cluster import Cluster, Violation
 from .histories import Commits, Ledger, OneSide
 from .kept_copies import lost_copies
 from .newcomers import Newcomers
+from .origins import Origins
 from .pace import FORMED, Pace
 from .proving import counts, overlooks, unlike, was_unlike
 from .roles import misplaced, out_of_role
@@ -68,10 +69,7 @@ class Checkers:
         self.tellings, self.newcomers, self.places = Tellings(), Newcomers(), Places()
         self.doubted = 0
         """So often has a leader told that states differ."""
-        self.differed: set[Tag | None] = set()
-        """Worlds whose members' states differed, and nobody knew whose are right."""
-        self.roots: dict[Tag | None, Tag | None] = {}
-        """Of worlds in which members of one world went on with what they had, that world."""
+        self.origins = Origins()
 
     def broken(self, text: str) -> NoReturn:
         self.cluster.say("checker", text)
@@ -257,7 +255,7 @@ class Checkers:
         named = self.cluster.hosts[name or emit.fields["culprit"]]
         policy, world = self.cluster.specs[emit.job].recovery.on_divergence, driver.world
         if not alone:
-            self.differed.add(self._entered(named, emit.job))
+            self.origins.differed.add(self._entered(named, emit.job))
         if world is not None and (policy == "restore" or not alone):
             there = [self._trainer_of(self.cluster.hosts[n], emit.job) for n in world.members]
             self.taints.found(driver, [t.taint for t in there if t is not None])
@@ -320,7 +318,7 @@ class Checkers:
         asked = world.members if "keep" in world.sources else node.views.view.members
         out = fitness.left_out(node.records[world.job].unfit)  # what these hold counts for nothing
         told = self._distrusted(asked, world.job)
-        differ = self._differ(world, sources)
+        differ = self.origins.differ(world, [self._entered(host, world.job) for host in keep])
         for name in asked:
             member = self.cluster.hosts[name]
             trainer = self._trainer_of(member, world.job)
@@ -351,18 +349,6 @@ class Checkers:
                     f"generation {world.generation} starts from step {world.step} although "
                     f"{name} holds step {point.step}"
                 )
-
-    def _differ(self, world: World, sources: Mapping[NodeId, str]) -> bool:
-        """Whether those who keep what they hold may hold something else each: all but members of
-        one world that has gone on apart, be it under one of them in another one."""
-        keep = [self.cluster.hosts[n] for n, source in sources.items() if source == "keep"]
-        # The leader's own has entered this one already.
-        entered = {self._entered(host, world.job) for host in keep} - {world.generation}
-        roots = {self.roots.get(each, each) for each in entered}
-        doubted = bool(self.differed & (entered | roots))
-        if len(roots) == 1 and not doubted:
-            self.roots[world.generation] = next(iter(roots))
-        return len(keep) > 1 and (len(roots) > 1 or doubted)
 
     def emitted(self, host: Host, emit: e.Emit) -> None:
         self.events.append((self.cluster.now, host.name, emit))

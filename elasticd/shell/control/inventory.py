@@ -109,12 +109,11 @@ class Inventory:
         read: Callable[[NodeId, JobId, int, Stamp, int], Awaitable[list[Problem]]],
         scratch: Scratch,
     ) -> None:
-        """``nodes`` are all that answer now, this one included; ``holders``: all that may have
-        copies, here or away; ``told``: the events of a job that are of the named kinds; ``read``:
-        has a node read a shard that it holds."""
-        self._states, self._record_of = states, record_of
-        self._nodes, self._holders = nodes, holders
-        self._told, self._read, self._scratch = told, read, scratch
+        """``nodes``: all that answer now, this one too; ``holders``: all that may have copies, here
+        or away; ``told``: a job's events of the named kinds; ``read``: has a node read a shard."""
+        self._states, self._nodes, self._holders = states, nodes, holders
+        self._record_of, self._told = record_of, told
+        self._read, self._scratch = read, scratch
         self._threads = ThreadPoolExecutor(_THREADS, "checkpoints")
 
     def close(self) -> None:
@@ -213,8 +212,8 @@ class Inventory:
             await stream.receive(seconds=None)
 
     async def prune(self, request: PruneCheckpoints, stream: Stream) -> dict[str, Any]:
-        """Remove what no policy keeps; never the newest consistent checkpoint of a line. A node
-        that was to hold some of it, and is silent, may bring that back."""
+        """Remove what no policy keeps; never the newest consistent one of a line. A silent node may
+        bring some back."""
         job = request.job
         known = await self._known(job)
         said = {

@@ -97,7 +97,7 @@ class Entrance:
             self._refuse(f"this trainer holds step {held.step}, not the initial state")
         if held is None:
             try:
-                self.load_first()
+                self._load_first()
             except StateError as error:
                 self._refuse(str(error))
         self._seat.adopt(world.point)
@@ -105,7 +105,18 @@ class Entrance:
         self._state.normalize()
         self._standing.publish()
 
-    def load_first(self) -> None:
+    def show_first(self, at_first: Callable[[], None]) -> None:
+        """Have what stands above the loop read of model and optimizer what it read at step 0,
+        though this process has joined later: the newest state is put in place when the loop begins.
+
+        Args:
+            at_first: puts back what the script had made of them.
+        """
+        if self._standing.set_up:
+            at_first()
+            self._load_first()
+
+    def _load_first(self) -> None:
         """Put the weights in place with which the job begins, if they are of a file.
 
         Raises:

@@ -278,17 +278,6 @@ class StepRunner:
             return True
         return False
 
-    def show_first(self, at_first: Callable[[], None]) -> None:
-        """Have what stands above the loop read of model and optimizer what it read at step 0,
-        though this process has joined later: the newest state is put in place when the loop begins.
-
-        Args:
-            at_first: puts back what the script had made of them.
-        """
-        if self._standing.set_up:
-            at_first()
-            self.entrance.load_first()
-
     def turn(self) -> bool:
         """From one body of the loop to the next, or to the first: the state is what the script's
         own code has left. False if the job was released meanwhile."""
