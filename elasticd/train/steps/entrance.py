@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ class Entrance:
             self._refuse(f"this trainer holds step {held.step}, not the initial state")
         if held is None:
             try:
-                self._load_first()
+                self._begin_with(self._first_weights())
             except StateError as error:
                 self._refuse(str(error))
         self._seat.adopt(world.point)
@@ -112,18 +113,31 @@ class Entrance:
         Args:
             at_first: puts back what the script had made of them.
         """
-        if self._standing.set_up:
-            at_first()
-            self._load_first()
+        if not self._standing.set_up:
+            return
+        try:
+            weights = self._first_weights()
+        except StateError as error:
+            text = (
+                f"[train] init_from: {error}; what stands above the loop reads the newest weights"
+            )
+            print(f"elasticd: {text}", file=sys.stderr, flush=True)
+            return
+        at_first()
+        self._begin_with(weights)
 
-    def _load_first(self) -> None:
-        """Put the weights in place with which the job begins, if they are of a file.
+    def _first_weights(self) -> dict[str, mx.array] | None:
+        """With which the job begins, if they are of a file.
 
         Raises:
-            StateError: it can't be read, or is of another model.
+            StateError: it can't be read.
         """
-        if start := self._seat.spec.train.init_from:
-            self._state.load_parameters(read_parameters(Path(start)), start)
+        start = self._seat.spec.train.init_from
+        return read_parameters(Path(start)) if start else None
+
+    def _begin_with(self, weights: dict[str, mx.array] | None) -> None:
+        if weights is not None:
+            self._state.load_parameters(weights, self._seat.spec.train.init_from)
 
     def _keep(self, world: TrainerWorld) -> None:
         held = self._standing.point
