@@ -379,7 +379,7 @@ class Run:
                     self._leave(step.applied)
                 raise
             said = [*self._own.body_ends(sys._getframe()), *self._numbers.news()]
-            name_own(said, aloud=self.rank == 0)
+            name_own([*said, *self._source.news()], aloud=self.rank == 0)
             if not step.applied:
                 raise UsageError(f"the loop's body did not call step.apply() for {step}")
 

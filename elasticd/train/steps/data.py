@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol, cast, runtime_checkable
@@ -47,6 +48,9 @@ class Source(Protocol):
     def digests(self) -> Mapping[str, str]:
         """What is in its files, by name, where the data can say that; or in its samples."""
 
+    def news(self) -> list[str]:
+        """What is to be said of it since, each sentence once."""
+
 
 @runtime_checkable
 class Foretold(Protocol):
@@ -62,7 +66,7 @@ class IndexedSource:
     def __init__(self, dataset: Any, batches: Batches, seed: int) -> None:
         self._dataset, self._batches, self._seed = dataset, batches, seed
         self._grains = ComingGrains()
-        self._length = len(dataset)
+        self._length = self._told = len(dataset)
         if self._length < 1:
             raise UsageError("data= is empty")
 
@@ -103,6 +107,16 @@ class IndexedSource:
 
     def digests(self) -> Mapping[str, str]:
         return digests_of(self._dataset) or digests_by_sample(self._dataset)
+
+    def news(self) -> list[str]:
+        if len(self._dataset) <= self._told:
+            return []
+        self._told = sys.maxsize  # once
+        now = counted(len(self._dataset), "sample")
+        return [
+            f"data= has {now} by now, and had {self._length} at Run(…), by which the order of all"
+            " epochs is made: what came later is never used"
+        ]
 
     def shortage(self) -> str:
         """What to say, in a sentence, if it has fewer samples than a step takes; else empty."""
@@ -172,6 +186,9 @@ class StreamSource:
 
     def digests(self) -> Mapping[str, str]:
         return digests_of(self._factory)
+
+    def news(self) -> list[str]:
+        return []
 
     @property
     def has_state(self) -> bool:

@@ -47,6 +47,9 @@ class Witness:
     def at(self, step: int, position: int) -> Any:
         return self._source.at(step, position)
 
+    def news(self) -> list[str]:
+        return self._source.news()
+
     def cut(self, batches: Batches) -> None:
         self._source.cut(batches)
 

@@ -25,7 +25,8 @@ def seen(start: Path | None, gone: bool) -> tuple[list[Any], list[Any]]:
     Args:
         gone: the file with which it begins is not there any more when the successor comes.
     """
-    above, ends = [], []
+    above: list[Any] = []
+    ends: list[Any] = []
 
     def script(seat: Any) -> None:
         model = nn.Linear(2, 1, bias=False)

@@ -97,3 +97,16 @@ def test_a_part_of_the_gradients_may_be_assigned() -> None:
         assert model.layer.weight.tolist() == before
 
     assert outcome(script) is None
+
+
+def test_a_dataset_that_grows_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def script(seat: Any) -> None:
+        data = list(DATA)
+        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=data)
+        for _ in run:
+            data.append(data[0])
+
+    assert outcome(script) is None
+    said = capsys.readouterr().err
+    assert said.count(f"data= has {len(DATA) + 1} samples by now, and had {len(DATA)}") == 1
+    assert said.count("never used") == 1
