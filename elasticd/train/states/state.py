@@ -240,12 +240,12 @@ class TrainingState:
         if self.optimizer is not None:
             raise UsageError("one run has one optimizer (MultiOptimizer joins several)")
         if not isinstance(optimizer, optim.Optimizer):
-            is_class = isinstance(optimizer, type)
-            what = (
-                f"the class {optimizer.__name__}" if is_class else f"a {type(optimizer).__name__}"
-            )
+            kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+            what = f"the class {kind.__name__}" if kind is optimizer else f"a {kind.__name__}"
             raise UsageError(f"optimizer= is {what}; give one of MLX's, as in optim.Adam(0.001)")
         self._moments = Moments(optimizer, self.model)
+        if not late:
+            self._moments.may_renew(True)
         self.optimizer = optimizer
         self._beginning = Beginning.of(optimizer, self._optimizer_slots(), late)
         self.attributes.watch("optimizer", optimizer)
@@ -291,6 +291,16 @@ class TrainingState:
     def check_structure(self, now: Mapping[str, mx.array]) -> None:
         """Raise UsageError unless the model has the arrays that it had at ``Run(…)``."""
         self._structure.check(self.base.without(self.lazy.without(now)))
+
+    def may_renew(self, may: bool) -> None:
+        """Whether the model may be given other weights before anything is computed with it."""
+        if self._moments is not None:
+            self._moments.may_renew(may)
+
+    def renew(self) -> None:
+        """What the optimizer keeps is made anew if the model has been given other weights since."""
+        if self._moments is not None and self._moments.renew():
+            self.normalize()
 
     def normalize(self) -> None:
         """Give every leaf the row-major layout that a loaded one has, since the kernel that runs,

@@ -103,7 +103,9 @@ class Entrance:
                 self._refuse(str(error))
         self._seat.adopt(world.point)
         self._standing.point = world.point
+        self._state.renew()
         self._state.normalize()
+        self._state.may_renew(True)
         self._standing.publish()
 
     def show_first(self, at_first: Callable[[], None]) -> None:

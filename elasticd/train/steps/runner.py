@@ -288,6 +288,8 @@ class StepRunner:
             self._standing.restore()
             self.logs.drop()
         else:
+            if not self._standing.set_up:
+                self._standing.state.renew()
             self._standing.set_up = True
             self._standing.ranks.hold()
             self._standing.publish()

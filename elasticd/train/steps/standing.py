@@ -69,6 +69,7 @@ class Standing:
         job goes back to an earlier step."""
         self.state.install(loaded)
         self.set_up = loaded.set_up
+        self.state.may_renew(not loaded.set_up)
         if self.point is not None and loaded.point.step < self.point.step:
             self.ranks.go_back()
 

@@ -79,3 +79,59 @@ def test_where_the_first_weights_are_gone_the_newest_are_seen_and_it_is_said(
     assert ends[0] == ends[1]
     said = capsys.readouterr().err
     assert f"init_from: {start}" in said and "reads the newest weights" in said
+
+
+class Copies(optim.SGD):
+    """Goes on from copies of the weights, as with weights in float32 of a model in float16."""
+
+    def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
+        super().init_single(parameter, state)
+        state["own"] = mx.array(parameter)
+
+    def apply_single(
+        self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
+    ) -> mx.array:
+        state["own"] = state["own"] - self.learning_rate * gradient
+        result: mx.array = state["own"]
+        return result
+
+
+@pytest.mark.parametrize("how", ["loaded", "init_from", "touched", "frozen too", "not at all"])
+def test_an_optimizer_that_keeps_copies_has_those_of_the_weights_given_last(
+    tmp_path: Path, how: str
+) -> None:
+    given = {"loaded", "init_from", "frozen too"}
+
+    def script(seat: Any) -> list[Any]:
+        model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
+        if how == "frozen too":
+            model.layers[0].freeze()
+        optimizer = Copies(0.0)
+        run = elasticd.Run(
+            model=model,
+            optimizer=optimizer,
+            loss=lambda model, x: model(x).sum(),
+            data=[mx.array([1.0, 2.0])] * 8,
+        )
+        if how == "touched":
+            optimizer.state["layers"][1]["weight"]["own"] = mx.array([[4.0, 4.0]])
+        if how not in ("init_from", "not at all"):
+            model.update({"layers": [{"weight": mx.full((2, 2), 5.0)}, {"weight": WEIGHTS}]})
+        begun = model.layers[1].weight.tolist()
+        for _ in run:
+            pass
+        return [begun, model.layers[1].weight.tolist()]
+
+    start = tmp_path / "start.safetensors"
+    mx.save_safetensors(
+        str(start), {"layers.0.weight": mx.zeros((2, 2)), "layers.1.weight": WEIGHTS}
+    )
+    settings = {"train__init_from": str(start)} if how == "init_from" else {}
+    cohort = Cohort(spec(train__steps=4, **settings), script, random.Random(1))
+    results = [result.value for result in cohort.run(["a", "b"]).values()]
+    assert results[0] == results[1]
+    (begun, ended) = results[0]
+    if how in given:
+        assert begun == ended == WEIGHTS.tolist()
+    else:
+        assert ended == (begun if how == "not at all" else [[4.0, 4.0]])
