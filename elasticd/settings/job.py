@@ -259,6 +259,13 @@ class JobSpec:
             tables[TRACK] = dataclasses.asdict(self.track)
         return tables if self.recipe is None else {**tables, _RECIPE: self.recipe.to_dict()}
 
+    def read_in(self, folder: Path) -> JobSpec:
+        """Whose files are found, wherever the process works. ``folder``: the job's."""
+        if not self.train.init_from:
+            return self
+        start = str(folder / self.train.init_from)
+        return replace(self, train=replace(self.train, init_from=start))
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
         """The inverse of :meth:`to_dict`.

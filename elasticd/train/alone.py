@@ -72,12 +72,10 @@ class AloneSeat:
                 "the script, or in a folder above that has the script as its entrypoint, or from "
                 f"the file that {JOB_VARIABLE} names"
             )
-        spec, folder = load(path), path.resolve().parent
+        folder = path.resolve().parent
+        spec = load(path).read_in(folder)
         if spec.plain is not None:
             raise UsageError(f"{path}: {_PLAIN}")
-        if spec.train.init_from:
-            start = str(folder / spec.train.init_from)
-            spec = replace(spec, train=replace(spec.train, init_from=start))
         HOST.sit_alone()
         found = cls(spec, folder)
         if spec.world.reduction != "exact":

@@ -56,6 +56,9 @@ _NO_STEPS_LEFT = (
     "this loop over the run is empty: the last step was made in the first one, which has all epochs"
     " in it (step.epoch says which one)"
 )
+_NOT_SHOWN = (
+    "what run.log() is given behind the loop is shown nowhere: call it in the body of a step"
+)
 
 
 class Run:
@@ -242,6 +245,8 @@ class Run:
         """Show figures beside the loss, once the loop's body is over, and tell them where
         ``[track]`` of job.toml says so. The first 32 names are shown, of at most 64 letters. What
         is no number is not: that is said on stderr, but for texts."""
+        if self._over:
+            name_own([_NOT_SHOWN], aloud=self.rank == 0)
         self._runner.logs.log(values)
 
     def track(self, name: str, thing: Any, *, per_rank: bool = False) -> None:

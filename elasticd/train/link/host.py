@@ -38,7 +38,8 @@ def main() -> NoReturn:
     from elasticd.train.steps.seat import HOST
 
     extra = link.settings.extra
-    seat = DaemonSeat(link, JobSpec.from_dict(extra["spec"]), Path(extra["output_dir"]))
+    spec = JobSpec.from_dict(extra["spec"]).read_in(clone.folder)
+    seat = DaemonSeat(link, spec, Path(extra["output_dir"]))
     seat.start()
     if extra.get("spare") == "interpreter":
         seat.await_run()

@@ -28,6 +28,8 @@ class Namespace:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
+        if hasattr(Namespace, name):
+            raise UsageError(f"run.state.{name} has another meaning: take another name")
         if not _is_generator(name, value):
             take_apart(value, f"run.state.{name}", {})
         self._kept[name] = value

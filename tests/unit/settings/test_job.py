@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -318,3 +319,11 @@ def test_the_scanner_finds_exactly_the_keys_that_tomllib_does(
     rows = text.splitlines()
     for path in named:
         assert path[-1] in rows[lines[path] - 1]
+
+
+def test_what_a_script_begins_with_is_found_wherever_it_works(folder: Path) -> None:
+    spec = load(BASE)
+    assert spec.read_in(folder) is spec
+    for named_so, whole in (("w.safetensors", folder / "w.safetensors"), ("/w", Path("/w"))):
+        named = replace(spec, train=replace(spec.train, init_from=named_so)).read_in(folder)
+        assert named.train.init_from == str(whole)

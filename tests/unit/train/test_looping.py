@@ -110,3 +110,17 @@ def test_a_dataset_that_grows_is_told_of_once(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert said.count(f"data= has {len(DATA) + 1} samples by now, and had {len(DATA)}") == 1
     assert said.count("never used") == 1
+
+
+def test_what_is_logged_behind_the_loop_is_told_to_be_shown_nowhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def script(seat: Any) -> None:
+        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), loss=loss, data=DATA)
+        for _ in run:
+            run.log(seen=1.0)
+        assert "run.log() is given behind" not in capsys.readouterr().err
+        run.log(accuracy=0.5)
+
+    assert outcome(script) is None
+    assert "what run.log() is given behind the loop is shown nowhere" in capsys.readouterr().err

@@ -58,6 +58,14 @@ def test_what_can_not_be_kept_is_refused_when_it_is_assigned() -> None:
     assert "file" not in kept and "deep" not in kept
 
 
+@pytest.mark.parametrize("name", ["generators", "state_dict", "load_state_dict"])
+def test_a_name_that_could_not_be_read_back_is_refused(name: str) -> None:
+    kept = Namespace()
+    with pytest.raises(UsageError, match=rf"run\.state\.{name} has another meaning"):
+        setattr(kept, name, 1)
+    assert kept.state_dict() == {"values": {}, "generators": {}}
+
+
 def test_what_is_missing_is_told_with_the_cure() -> None:
     kept = Namespace()
     with pytest.raises(AttributeError, match=r"no 'beta'; assign it between Run"):
