@@ -3,7 +3,7 @@ which may be in any step: so a state from elsewhere may have more of it, or less
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any
 
@@ -22,7 +22,8 @@ class Moments:
         self._optimizer = optimizer
         self._model = model
         trained: dict[str, Any] = self._model.trainable_parameters()
-        self._unmade = remember(optimizer.state)
+        self._unmade: Callable[[], None] | None = remember(optimizer.state)
+        """Takes away what follows; known no longer than that may be needed."""
         self._untouched: tuple[dict[str, Any], list[Any]] | None = None
         """The parameters, and what was made of them, as long as the script may change either."""
         optimizer.init(trained)
@@ -35,6 +36,8 @@ class Moments:
     def may_renew(self, may: bool) -> None:
         """Whether the model may be given other weights before anything is computed with it."""
         self._untouched = self._look() if may else None
+        if not may:
+            self._unmade = None
 
     def _look(self) -> tuple[dict[str, Any], list[Any]]:
         leaves = self.shape.leaves(self._optimizer.state)
@@ -45,7 +48,7 @@ class Moments:
         and the script has left it as it was; whether that was done. An optimizer that keeps a copy
         of the weights would put the old ones back."""
         before, self._untouched = self._untouched, None
-        if before is None:
+        if before is None or self._unmade is None:
             return False
         parameters, leaves = self._look()
         others = any(before[0].get(path, array) is not array for path, array in parameters.items())

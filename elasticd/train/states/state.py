@@ -244,8 +244,7 @@ class TrainingState:
             what = f"the class {kind.__name__}" if kind is optimizer else f"a {kind.__name__}"
             raise UsageError(f"optimizer= is {what}; give one of MLX's, as in optim.Adam(0.001)")
         self._moments = Moments(optimizer, self.model)
-        if not late:
-            self._moments.may_renew(True)
+        self._moments.may_renew(not late)
         self.optimizer = optimizer
         self._beginning = Beginning.of(optimizer, self._optimizer_slots(), late)
         self.attributes.watch("optimizer", optimizer)

@@ -290,6 +290,7 @@ class StepRunner:
         else:
             if not self._standing.set_up:
                 self._standing.state.renew()
+                self._standing.state.may_renew(False)
             self._standing.set_up = True
             self._standing.ranks.hold()
             self._standing.publish()
