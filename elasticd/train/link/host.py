@@ -18,7 +18,6 @@ from typing import NoReturn
 
 from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
-from elasticd.launchd.protected import kept_out
 from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
 from elasticd.train.link.clones import Clone, clone_folder
@@ -127,7 +126,13 @@ def _guarded(work: Callable[[], None]) -> int:
     return 0
 
 
-def _explain(error: BaseException, cure_of: Callable[[Exception], str] = kept_out) -> None:
+def _cure_of(error: Exception) -> str:
+    from elasticd.launchd.protected import kept_out  # it loads more, and few scripts end so
+
+    return kept_out(error)
+
+
+def _explain(error: BaseException, cure_of: Callable[[Exception], str] = _cure_of) -> None:
     """Put the cure behind it where macOS has kept a file from the script, as it does in a person's
     Documents: 'Operation not permitted' names none."""
     met: BaseException | None = error
