@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.counting import counted
-from elasticd.data.tokens import Tokens, as_tokens
+from elasticd.data.tokens import Tokens, as_tokens, name_of
 from elasticd.errors import UsageError
 from elasticd.train.states.trees import describe
+from elasticd.train.steps.data import digests_of
 from elasticd.train.steps.sampling import Permutation
 
 _OPEN = 64
@@ -65,7 +66,7 @@ def packed(rows: Any, length: int, *, seed: int = 0) -> PackedRows:
     for row, size in enumerate(lengths):
         if size > length:
             raise UsageError(
-                f"packed(): {_name(rows, row)} has {size} tokens, more than length={length}: cut"
+                f"packed(): {name_of(rows, row)} has {size} tokens, more than length={length}: cut"
                 " it, or pack into longer samples"
             )
     filled = [row for row, size in enumerate(lengths) if size]
@@ -91,7 +92,7 @@ class PackedRows:
         tokens, numbers = (np.zeros(self._length, np.int32) for _ in range(2))
         begin = 0
         for number, row in enumerate(self._together[sample], start=1):
-            found = as_tokens(self._rows[row], f"packed(): {_name(self._rows, row)} has")
+            found = as_tokens(self._rows[row], f"packed(): {name_of(self._rows, row)} has")
             end = begin + len(found)
             tokens[begin:end], numbers[begin:end] = found, number
             begin = end
@@ -101,14 +102,11 @@ class PackedRows:
         """Of the first of its rows."""
         together = self._together[sample]
         more = f" and {len(together) - 1} more" if len(together) > 1 else ""
-        return f"{_name(self._rows, together[0])}{more}"
+        return f"{name_of(self._rows, together[0])}{more}"
 
     def digests_by_file(self) -> Mapping[str, str]:
         """Of what it is made of."""
-        found: Mapping[str, str] = (
-            self._rows.digests_by_file() if hasattr(self._rows, "digests_by_file") else {}
-        )
-        return found
+        return digests_of(self._rows)
 
 
 def row_mask(rows: mx.array) -> mx.array:
@@ -145,7 +143,3 @@ def _check_batch(name: str, rows: mx.array) -> None:
             f"{name}() takes the numbers of a batch, int[samples, length], not"
             f" {describe(rows)}{': of one sample give rows[None]' * (rows.ndim == 1)}"
         )
-
-
-def _name(rows: Any, row: int) -> str:
-    return str(rows.name(row)) if hasattr(rows, "name") else f"row {row}"

@@ -15,6 +15,8 @@ from elasticd.data.ahead import size_bytes
 from elasticd.data.cursors import undrawn
 from elasticd.data.stream import at_least_one
 from elasticd.errors import UsageError
+from elasticd.train.steps.contents import digests_by_sample
+from elasticd.train.steps.data import digests_of
 
 
 def prefetched(
@@ -81,10 +83,8 @@ class PrefetchedRows:
         return str(self._rows.name(index)) if hasattr(self._rows, "name") else ""
 
     def digests_by_file(self) -> Mapping[str, str]:
-        """Of what it is made of."""
-        has_files = hasattr(self._rows, "digests_by_file")
-        found: Mapping[str, str] = self._rows.digests_by_file() if has_files else {}
-        return found
+        """Of what it is made of; of little in memory, by sample."""
+        return digests_of(self._rows) or digests_by_sample(self._rows)
 
 
 _ARRAYS = ("the dataset of prefetched()", "make NumPy's, and MLX's of them in collate=")

@@ -26,6 +26,7 @@ from elasticd.checkpoints.medium import order_file
 from elasticd.data.codes import code_of
 from elasticd.data.cursors import applied, undrawn
 from elasticd.errors import OperationError, UsageError
+from elasticd.train.steps.data import digests_of
 from elasticd.train.steps.likeness import content_digest
 from elasticd.types import CACHE_VARIABLE
 
@@ -113,13 +114,12 @@ class CachedTokens:
 
     def name(self, row: int) -> str:
         """Of the row that it is made of."""
-        return _name(self._rows, row)
+        return name_of(self._rows, row)
 
     def digests_by_file(self) -> Mapping[str, str]:
         """Of the rows' files, and of the tokens."""
         own = {"tokens": f"{len(self)} rows, {self._kept.digest}"}
-        theirs = self._rows.digests_by_file() if hasattr(self._rows, "digests_by_file") else {}
-        return {**theirs, **own}
+        return {**digests_of(self._rows), **own}
 
 
 class TokenFile:
@@ -204,8 +204,8 @@ def _make(
 
 
 def _numbers(rows: Any, function: Callable[[Any], Any], row: int) -> Tokens:
-    made = applied(function, rows[row], lambda: _name(rows, row))
-    return as_tokens(made, f"cached(): of {_name(rows, row)} come")
+    made = applied(function, rows[row], lambda: name_of(rows, row))
+    return as_tokens(made, f"cached(): of {name_of(rows, row)} come")
 
 
 def as_tokens(given: Any, of: str) -> Tokens:
@@ -227,7 +227,8 @@ def as_tokens(given: Any, of: str) -> Tokens:
     return np.ascontiguousarray(made, "<i4")
 
 
-def _name(rows: Any, row: int) -> str:
+def name_of(rows: Any, row: int) -> str:
+    """What messages call a row."""
     return str(rows.name(row)) if hasattr(rows, "name") else f"row {row}"
 
 
@@ -303,7 +304,7 @@ def _content(rows: Any) -> list[Any]:
             digest.update(content_digest(rows[row]).encode())
         except TypeError as error:
             raise UsageError(
-                f"cached(): {_name(rows, row)} has something of type {error}, of which can't be"
+                f"cached(): {name_of(rows, row)} has something of type {error}, of which can't be"
                 " told whether it is the same as before: have rows of numbers, texts, bytes,"
                 " arrays, and dicts and lists of them"
             ) from None

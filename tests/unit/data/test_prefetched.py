@@ -178,8 +178,19 @@ def test_arrays_of_mlx_are_refused_where_they_come() -> None:
 
 def test_names_and_digests_are_those_of_the_dataset() -> None:
     assert prefetched(Rows()).name(3) == "row 3"
-    assert prefetched([1]).name(0) == "" and prefetched([1]).digests_by_file() == {}
+    assert prefetched([1]).name(0) == "" and prefetched(Rows()).digests_by_file() == {}
     assert IndexedSource(prefetched(Rows()), Batches(4, 2), SEED).describe() == "40 samples"
+
+
+def test_what_lies_in_memory_is_compared_between_nodes_as_without_it() -> None:
+    one = [np.arange(n) for n in range(9)]
+    other = [*one[:3], np.arange(3) + 1, *one[4:]]
+    told = [IndexedSource(rows, Batches(4, 2), SEED).digests() for rows in (one, other)]
+    ahead = [
+        IndexedSource(prefetched(rows), Batches(4, 2), SEED).digests() for rows in (one, other)
+    ]
+    assert ahead == told
+    assert [name for name in told[0] if told[0][name] != told[1][name]] == ["sample 3"]
 
 
 def test_its_threads_end_with_it() -> None:
