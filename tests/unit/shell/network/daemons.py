@@ -132,6 +132,17 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
+async def met() -> AsyncIterator[tuple[Daemon, Daemon]]:
+    """Daemons a and b, of which a has dialled b."""
+    b = Daemon("b")
+    a = Daemon("a", b.address)
+    async with running(a, b):
+        await a.until_seen("up", "b", "boot-1")
+        await b.until_seen("up", "a", "boot-1")
+        yield a, b
+
+
+@contextlib.asynccontextmanager
 async def serving(node: str, answer: Answer, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
     """A member by hand: where it listens. It answers each connection with ``answer``, which closes
     it."""

@@ -25,6 +25,7 @@ from tests.unit.shell.network.daemons import (
     Daemon,
     RawPeer,
     Run,
+    met,
     running,
     serving,
     shake,
@@ -34,11 +35,7 @@ from tests.unit.shell.network.daemons import (
 
 def test_two_daemons_meet_and_talk_in_order(run: Run) -> None:
     async def main() -> None:
-        b = Daemon("b")
-        a = Daemon("a", b.address)
-        async with running(a, b):
-            await a.until_seen("up", "b", "boot-1")
-            await b.until_seen("up", "a", "boot-1")
+        async with met() as (a, b):
             for number in range(1000):
                 a.peers.send(NodeId("b"), {"t": "x", "n": number})
                 b.peers.send(NodeId("a"), {"t": "y", "n": number, "fill": "z" * 100})

@@ -28,7 +28,7 @@ from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import NodeId
 from tests.members import authority_of, credentials_of, member
-from tests.unit.shell.network.daemons import Daemon, Run, running, serving, until
+from tests.unit.shell.network.daemons import Daemon, Run, met, running, serving, until
 
 
 def show_another(daemon: Daemon, home: Path) -> None:
@@ -163,11 +163,7 @@ def _files(home: Path, daemon: Daemon) -> tuple[Path, Path]:
 
 def test_connections_are_made_anew_and_nothing_is_cut(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
-        b = Daemon("b")
-        a = Daemon("a", b.address)
-        async with running(a, b):
-            await a.until_seen("up", "b", "boot-1")
-            await b.until_seen("up", "a", "boot-1")
+        async with met() as (a, b):
             await asyncio.sleep(0.003)  # serials count milliseconds
             old = {each: each.credentials.own.serial for each in (a, b)}
             for each in (a, b):
@@ -233,11 +229,7 @@ def test_a_connection_that_is_refused_at_first_is_made_anew_later(
     monkeypatch.setattr(dialling, "REFUSED_SECONDS", 0.01)
 
     async def main() -> None:
-        b = Daemon("b")
-        a = Daemon("a", b.address)
-        async with running(a, b):
-            await a.until_seen("up", "b", "boot-1")
-            await b.until_seen("up", "a", "boot-1")
+        async with met() as (a, b):
             b.credentials.renewal = Renewal(1 << 150, 1 << 150)
             await a.peers.connect_anew()
             await until(lambda: a.peers.refusals.bad_frames)
