@@ -23,6 +23,7 @@ from .ageing import Ageing
 from .chance import Chances
 from .chips import Chips
 from .environments import Environments
+from .longer import Longer
 from .measured import Measured
 from .mixture import Mixture
 from .poison import Poison, Poisons
@@ -174,6 +175,7 @@ class Setup:
     """Jobs by number whose files are gone with the node that took them: until when faults have
     lasted for so long; 0: for good."""
     poison: Poison | None = None
+    longer: Longer | None = None
     past_jobs: int = 0
     """Jobs that each home holds the records and files of, since before the story."""
     releases: tuple[str, ...] = ()
@@ -188,6 +190,11 @@ class Setup:
     """Encode and decode every message, as the daemons do."""
     timing: Timing = field(default_factory=lambda: Timing(load_seconds=LOAD_SECONDS))
     node_type: type[Node] = Node
+
+    def grain_seconds_of(self, step: int) -> tuple[float, float]:
+        """What a grain of that step takes on a node that isn't slow: least and most."""
+        longer = self.longer
+        return (longer.seconds,) * 2 if longer and longer.meets(step) else self.grain_seconds
 
 
 def words(moment: tuple[float, str, object]) -> str:

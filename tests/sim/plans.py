@@ -10,6 +10,7 @@ from elasticd.core.words.codec import to_plain
 
 from .chips import Chips
 from .cluster import JobShape, Mishap, Setup, Strike, Weather
+from .longer import Longer
 from .poison import Poison
 from .run import Result
 
@@ -19,6 +20,7 @@ _KINDS = {
     "mishaps": Mishap,
     "weather": Weather,
     "poison": Poison,
+    "longer": Longer,
     "chips": Chips,
 }
 _LEFT_OUT = ("timing", "node_type")

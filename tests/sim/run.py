@@ -155,17 +155,20 @@ def convergence_seconds(cluster: Cluster) -> float:
 
     - The work: one node may have to do all of it, twice where only the last checkpoint is left.
     - Hangs: each node may have a trainer that hangs, and each may be found only after the one
-      before.
+      before. A step that takes longer than those before may be taken for one, a few times.
     - The same where a build does not say whether its trainer's thread has taken up its world: one
       that hangs may be loading a state just as well; and where one hangs that does.
     - The rest is waited for once, or twice where what it was waited for can fail again.
     """
     setup, timing = cluster.setup, cluster.setup.timing
+    slowest = max((1.0, *setup.slowness))
     work = sum(
-        2 * spec.train.steps * (spec.batch.global_ * setup.grain_seconds[1] + 1.0)
+        2 * (spec.batch.global_ * slowest * setup.grain_seconds_of(step)[1] + 1.0)
         for spec in cluster.specs.values()
+        for step in range(1, spec.train.steps + 1)
     )
     hangs = setup.nodes * max(s.recovery.user_code_seconds for s in cluster.specs.values())
+    hangs *= 1 if setup.longer is None else 3
     once = timing.start_seconds + timing.restore_seconds + timing.bench_seconds
     twice = timing.hang_seconds + timing.form_seconds + 3 * timing.holding_seconds
     poisoned = 0.0 if setup.poison is None else SECONDS + 8 * hangs

@@ -10,6 +10,7 @@ from elasticd.types import NodeRole
 
 from .chips import Chips
 from .cluster import JobShape, Setup, Weather
+from .longer import Longer
 from .poison import Poison
 from .releases import LADDER
 from .strikes import (
@@ -38,6 +39,9 @@ _WEATHERS = (
 
 _POISON = 0.04
 """The share of runs in which a step kills who computes it."""
+_LONGER = 0.03
+"""The share of runs with steps that take longer than others."""
+_LONG_CODE_SECONDS = 120.0
 _FALLS = 0.02
 """Of those that are left: a step takes the machine down that computes it."""
 _STRICT = 0.2
@@ -178,6 +182,19 @@ def _poison(seed: int, nodes: int, steps: int) -> Poison | None:
     )
 
 
+def _longer(seed: int, shape: JobShape, slowness: tuple[float, ...]) -> dict[str, Any]:
+    """In some runs a few steps take far longer than those before, though no node takes for one of
+    them what scripts may."""
+    chance = random.Random(f"longer {seed}")
+    if chance.random() >= _LONGER:
+        return {}
+    first = chance.randint(1, shape.steps)
+    every = chance.choice((1, 3)) if first > shape.steps - 4 else shape.steps // 3
+    most = _LONG_CODE_SECONDS / (shape.grains * max((1.0, *slowness)))
+    longer = Longer(first, most * chance.uniform(0.03, 0.6), every)
+    return {"longer": longer, "jobs": (replace(shape, user_code_seconds=_LONG_CODE_SECONDS),)}
+
+
 def _falls(seed: int, nodes: int, steps: int) -> Poison | None:
     """In some runs a step takes machines down, all that compute it or one."""
     chance = random.Random(f"falls {seed}")
@@ -222,6 +239,13 @@ def _diverging(seed: int, shape: JobShape) -> JobShape:
 
 def _by_rank(seed: int, shape: JobShape) -> JobShape:
     return replace(shape, by_rank=random.Random(f"by rank {seed}").random() < _BY_RANK)
+
+
+def _odd(setup: Setup) -> Setup:
+    """Some have a job that can't run, some others steps that take longer."""
+    seed, jobs = setup.seed, setup.jobs
+    more = _unable(seed, setup.nodes, jobs) or _longer(seed, jobs[0], setup.slowness)
+    return replace(setup, **more)
 
 
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
@@ -293,4 +317,4 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         chips=_chips(seed, nodes, 0.0 if releases else unlike),
         partition="strict" if chance.random() < _STRICT else "available",
     )
-    return setup if given or poison else replace(setup, **_unable(seed, nodes, jobs))
+    return setup if given or poison else _odd(setup)

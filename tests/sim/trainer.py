@@ -228,7 +228,9 @@ class Trainer(Process):
                 self.later(self.chance("reports").uniform(0.0, _REPORT_SECONDS), self._report)
 
     def timed(self, number: int, *, idle: bool) -> None:
-        grain = 0.0 if idle else self.slowness * sum(self.cluster.setup.grain_seconds) / 2
+        grain = (
+            0.0 if idle else self.slowness * sum(self.cluster.setup.grain_seconds_of(number)) / 2
+        )
         update = 0.003 * self.slowness
         self._figures = replace(
             self._figures,

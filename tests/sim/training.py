@@ -322,7 +322,7 @@ class Training:
 
     def _compute(self, number: int) -> Waits:
         self._phase("compute")
-        trainer, (least, most) = self.trainer, self.cluster.setup.grain_seconds
+        trainer, (least, most) = self.trainer, self.cluster.setup.grain_seconds_of(number)
         while True:
             world, _ = self._present()
             missing = _grains(world, number) - self._computed

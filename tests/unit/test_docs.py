@@ -433,6 +433,8 @@ def test_deadlines_are_told_as_they_are() -> None:
     text = (ROOT / "docs/faults.md").read_text()
     assert f"such a phase for {patience.FACTOR:.0f} times as long" in text
     assert f"at least {patience.FLOOR_SECONDS:.0f} s. The stack" in text
+    assert f"at least {patience.LONGEST_FACTOR:.0f} times the longest such phase" in text
+    assert f"It is {patience.GROWTH:.0f} times as long again while" in text
     assert f"`run.evaluate` {patience.EVALUATE_FACTOR:.0f} times that" in text
     page = (ROOT / "docs/writing-jobs.md").read_text()
     assert f"it may take {patience.EVALUATE_FACTOR:.0f} times `user_code_seconds`" in page

@@ -1,8 +1,12 @@
 """How long a member may stay in one phase: learned from the run, charged to who hasn't delivered.
 
 Whoever waits for others is in the phase ``reduce`` and is never late by itself. What is learned is
-seconds in a phase, for ``compute`` seconds a grain, so that a larger share is no hang. Steps of a
-trainer that is new to the world teach nothing and have the generous limit: it may still compile.
+seconds in a phase, for ``compute`` seconds a grain, so that a larger share is no hang. The first
+steps of a new trainer teach nothing and have the generous limit: it may still compile.
+
+A step may also take far longer than all before it: longer samples, or a loss that is compiled anew.
+Nothing tells that from a hang but another try. So a step that was overstayed has more time in each
+try, and if it passes then, having taken long, that is learned as well.
 """
 
 from __future__ import annotations
@@ -21,6 +25,12 @@ FACTOR = 8.0
 FLOOR_SECONDS = 4.0
 EVALUATE_FACTOR = 10.0
 """Validation may take this many times as long as other code of the script's own."""
+LONGEST_FACTOR = 4.0
+"""A phase may take this many times as long as it ever did."""
+GROWTH = 4.0
+"""By so much a limit grows with each try of a step that was overstayed, and while no member has
+delivered the step: that all hang at once is less likely than that it takes longer."""
+_MOST_GROWTHS = 10
 _SAMPLES = 200
 _ENOUGH = 8
 _NEW_STEPS = 2
@@ -43,6 +53,8 @@ Clock = WorkPhase | Literal["enter"]
 _ENTERING: Literal["enter"] = "enter"
 """A member has the world, and its trainer has yet to be heard of: the script's own code may still
 run. One that hung before the world was formed never comes out of that."""
+_DELIVERED = ("reduce", "update")
+"""Who is there has delivered its part of the step."""
 _CLOCKS: dict[WorkPhase, WorkPhase] = {"data": "compute"}
 """Loading the samples of a grain and computing it take turns, and share one deadline."""
 
@@ -55,8 +67,19 @@ class _Place:
     """The phase, as the trainer says it."""
     step: int
     since: float
-    delivered: int = 0
-    """Steps that this trainer has applied in this world."""
+
+
+@dataclass(slots=True)
+class _Overstay:
+    """A step that was overstayed: it hung, or it takes longer than those before."""
+
+    step: int
+    limit_seconds: float
+    """What was allowed at first."""
+    generation: Tag
+    """The last world in which it was."""
+    times: int = 0
+    """In so many earlier worlds."""
 
 
 @dataclass(slots=True)
@@ -65,6 +88,12 @@ class Patience:
 
     user_code_seconds: float
     samples: dict[str, deque[float]] = field(default_factory=dict)
+    longest: dict[str, float] = field(default_factory=dict)
+    """As ``samples``, of all times, and with the steps that were overstayed and passed later."""
+    doubts: dict[str, _Overstay] = field(default_factory=dict)
+    """The last step of each phase that was overstayed."""
+    new: dict[NodeId, int] = field(default_factory=dict)
+    """How many steps the trainer of a member is still to apply to be new no more."""
     world: World | None = None
     places: dict[NodeId, _Place] = field(default_factory=dict)
     told: set[NodeId] = field(default_factory=set)
@@ -80,11 +109,14 @@ class Patience:
         heard = {n: place.phase for n, place in self.places.items() if place.phase != _ENTERING}
         self.before |= heard
         self.world, self.places, self.told = world, {}, set()
+        for node, source in zip(world.members, world.sources, strict=True):
+            if source != "keep":
+                self.new[node] = _NEW_STEPS
 
     def forget(self) -> None:
         """What was learned holds no more: the work of a step is another."""
-        self.samples.clear()
-        self.limits.clear()
+        for known in (self.samples, self.limits, self.longest, self.doubts):
+            known.clear()
 
     def follow(self) -> None:
         """A new view: who was told may not have heard it."""
@@ -106,26 +138,36 @@ class Patience:
         if (place.phase, place.step) == (phase, progress.step):
             place.doing = progress.phase
             return
-        if not self._is_new(node, place):
-            seconds = (now - place.since) / self._units(node, place)
-            self.samples.setdefault(place.phase, deque(maxlen=_SAMPLES)).append(seconds)
-            self.limits.pop(place.phase, None)
-        delivered = place.delivered + max(0, progress.step - place.step)
-        self.places[node] = _Place(phase, progress.phase, progress.step, now, delivered)
+        self._learn(node, place, now - place.since)
+        self.new[node] = self.new.get(node, 0) - max(0, progress.step - place.step)
+        self.places[node] = _Place(phase, progress.phase, progress.step, now)
 
-    def _is_new(self, node: NodeId, place: _Place) -> bool:
-        assert self.world is not None
-        source = self.world.sources[self.world.members.index(node)]
-        return source != "keep" and place.delivered < _NEW_STEPS
+    def _learn(self, node: NodeId, place: _Place, seconds: float) -> None:
+        """That phase is over, and took so long."""
+        each, known = seconds / max(1, self._units(node, place)), place.phase
+        if not self._is_new(node):
+            self.samples.setdefault(known, deque(maxlen=_SAMPLES)).append(each)
+            self.limits.pop(known, None)
+        elif not (doubt := self._doubt(place)) or 2 * seconds < doubt.limit_seconds:
+            return
+        self.longest[known] = max(each, self.longest.get(known, 0.0))
+
+    def _is_new(self, node: NodeId) -> bool:
+        return self.new.get(node, 0) > 0
+
+    def _doubt(self, place: _Place) -> _Overstay | None:
+        """That of the step at which a member is."""
+        doubt = self.doubts.get(place.phase)
+        return doubt if doubt is not None and doubt.step == place.step else None
 
     def _units(self, node: NodeId, place: _Place) -> int:
-        """Grains of the member's share in the step that it computes."""
+        """Grains of the member's share in the step that it computes; else 1."""
         if place.phase != "compute" or self.world is None:
             return 1
         world = self.world
         shares = world.shares_now if place.step == world.step else world.shares
         share = shares[world.members.index(node)]
-        return max(1, sum(end - start for start, end in share))
+        return sum(end - start for start, end in share)
 
     def limit(self, node: NodeId) -> float:
         """Seconds that ``node`` may stay where it is."""
@@ -140,16 +182,31 @@ class Patience:
             case "evaluate":
                 return EVALUATE_FACTOR * self.user_code_seconds
             case "compute" | "update":
-                if self._is_new(node, place):
-                    return self.user_code_seconds
                 learned = self.learned(place.phase)
-                if learned is None:
+                if learned is None or self._is_new(node):
                     return self.user_code_seconds
-                return max(FLOOR_SECONDS, learned * self._units(node, place))
+                return self._of_step(place, learned, self._units(node, place))
             case "data" | "reduce" | "idle" | "paused":
                 return inf
             case _:
                 assert_never(place.phase)
+
+    def _of_step(self, place: _Place, learned: float, units: int) -> float:
+        assert self.world is not None
+        longest = LONGEST_FACTOR * self.longest.get(place.phase, 0.0)
+        usual = max(FLOOR_SECONDS, max(learned, longest) * max(1, units))
+        doubt = self._doubt(place)
+        tried = 0 if doubt is None else doubt.times + (doubt.generation != self.world.generation)
+        grown = usual * GROWTH ** min(tried + self._is_foremost(place), _MOST_GROWTHS)
+        return max(usual, min(grown, self.user_code_seconds))
+
+    def _is_foremost(self, place: _Place) -> bool:
+        """Whether no member that has grains has come further."""
+        return not any(
+            (other.step, other.phase in _DELIVERED) > (place.step, place.phase in _DELIVERED)
+            and self._units(node, other)
+            for node, other in self.places.items()
+        )
 
     def coming(self, node: NodeId) -> float:
         """Seconds until its trainer comes to a world from the script's own code."""
@@ -186,7 +243,17 @@ class Patience:
             if node not in self.told and seconds >= limit:
                 self.told.add(node)
                 found.append(Late(node, place.doing, place.step + 1, seconds, limit))
+        for each in found:
+            self._take_doubt(self.places[each.node], each.limit_seconds, generation)
         return found
+
+    def _take_doubt(self, place: _Place, limit: float, generation: Tag) -> None:
+        """A member has overstayed, and others may yet in this world."""
+        doubt = self._doubt(place)
+        if doubt is None:
+            self.doubts[place.phase] = _Overstay(place.step, limit, generation)
+        elif doubt.generation != generation:
+            doubt.generation, doubt.times = generation, doubt.times + 1
 
     def deadlines(self) -> list[float]:
         """When somebody may become late."""

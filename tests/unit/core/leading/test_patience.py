@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from elasticd.core.leading.patience import FLOOR_SECONDS, Patience
+from itertools import chain
+
+import pytest
+
+from elasticd.core.leading.patience import FLOOR_SECONDS, GROWTH, Patience
 from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Progress
 from elasticd.types import JobId, Lineage, NodeId, Stamp, Tag, WorkPhase
@@ -60,7 +64,7 @@ def test_loading_and_computing_share_a_clock_and_are_told_apart() -> None:
         patience.saw(A, progress("data", 12), now + grain)
         patience.saw(A, progress("compute", 12), now + grain + 0.5)
     patience.saw(A, progress("data", 12), now + 3)
-    found = run(patience, now, 60)
+    found = run(patience, now, 100)
     assert [(node, phase) for _, node, phase in found] == [(A, "data"), (B, "compute")]
     assert found[0][0] == found[1][0], "turns between the two set no clock back"
 
@@ -75,9 +79,71 @@ def test_who_has_not_delivered_is_late_and_who_waits_is_not() -> None:
 
 def test_quick_steps_have_a_floor() -> None:
     patience, now = learned(0.01)
+    patience.saw(A, progress("reduce", 12), now)
+    assert run(patience, now, 20) == [(FLOOR_SECONDS, B, "compute")]
+
+
+def test_a_step_that_nobody_has_delivered_may_take_longer() -> None:
+    patience, now = learned(0.01)
     found = run(patience, now, 20)
-    assert {node for _, node, _ in found} == {A, B}
-    assert all(after >= FLOOR_SECONDS for after, _, _ in found)
+    assert found == [(GROWTH * FLOOR_SECONDS, node, "compute") for node in (A, B)]
+
+
+def test_a_step_may_take_longer_than_any_before() -> None:
+    """As samples grow, without a single false alarm."""
+    patience, now = learned(0.01)
+    for step in range(12, 20):
+        seconds = 2.0 ** (step - 11)
+        for node in (A, B):
+            patience.saw(node, progress("compute", step), now)
+        assert run(patience, now, seconds) == []
+        now += seconds
+        for node in (A, B):
+            patience.saw(node, progress("reduce", step), now)
+
+
+def retried(patience: Patience, now: float, counter: int) -> float:
+    """A world of new trainers computes the step at which those before were overdue: from when."""
+    patience.enter(world(counter, ("checkpoint", "checkpoint"), 10))
+    for step in (10, 11, 12):
+        for node in (A, B):
+            patience.saw(node, progress("compute", step, counter), now)
+        now += 0.01
+    return now
+
+
+def test_a_step_that_was_overstayed_has_more_time_in_each_try() -> None:
+    patience, now = learned(0.01)
+    allowed = []
+    for counter in range(1, 7):
+        found = [patience.late(now + tick, Tag(counter, A, "n")) for tick in range(1000)]
+        allowed += [each.limit_seconds for each in chain(*found) if each.node == A]
+        now = retried(patience, now + 1000.0, counter + 1)
+    assert allowed == [16.0, 64.0, 256.0, 600.0, 600.0, 600.0]
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(20.0, 320.0), (0.01, 16.0)])
+def test_what_passes_in_another_try_is_learned_if_it_took_long(
+    seconds: float, limit: float
+) -> None:
+    """Else it was a hang, and says nothing of how long steps take."""
+    patience, now = learned(0.01)
+    assert len(run(patience, now, 20)) == 2
+    now = retried(patience, now + 20, 2) + seconds
+    for node in (A, B):
+        patience.saw(node, progress("reduce", 12, 2), now)
+        patience.saw(node, progress("compute", 13, 2), now)
+    assert patience.limit(A) == pytest.approx(limit, rel=0.01)
+
+
+def test_a_new_trainer_stays_new_over_worlds_until_it_has_applied_steps() -> None:
+    patience, now = learned(0.01)
+    for counter in (2, 3):
+        patience.enter(world(counter, ("keep", "peer:a" if counter == 2 else "keep"), 12))
+        patience.saw(B, progress("compute", 12, counter), now)
+        assert patience.limit(B) == 600.0
+    patience.saw(B, progress("compute", 14, 3), now + 1)
+    assert patience.limit(B) < 600.0
 
 
 def test_nothing_is_expected_before_it_was_learned() -> None:
