@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -55,6 +56,10 @@ _REASON_LETTERS = 400
 _NO_STEPS_LEFT = (
     "this loop over the run is empty: the last step was made in the first one, which has all epochs"
     " in it (step.epoch says which one)"
+)
+_NEXT = (
+    "the script asks for its steps by next(). A process that joins later, or again, has fewer of"
+    " them, and ends with StopIteration: write `for step in run`"
 )
 _NOT_SHOWN = (
     "what run.log() is given behind the loop is shown nowhere: call it in the body of a step"
@@ -132,6 +137,9 @@ class Run:
                 self._state.track(STREAM, _StreamState(source, self._runner))
         HOST.at_end(self._conclude)
         HOST.advises(self._advice)
+        HOST.excuses(lambda: self._runner.calls.uncounted)
+        self._loop: weakref.ref[Generator[Step]] | None = None
+        """A script that leaves its loop lets go of it."""
         self._looping = self._over = False
         """Whether the loop has begun, and whether all steps were made in it."""
         self._not_left: BaseException | None = None
@@ -350,9 +358,14 @@ class Run:
                     f"run.steps() leaves gradients to the loop's body, so Run(…, {name}) has no"
                     f" effect there: leave it away, and use {cure} in the body"
                 )
-        return self._steps(None, as_they_are=False)
+        return self._kept(self._steps(None, as_they_are=False))
 
-    def _steps(self, clip_norm: float | None, *, as_they_are: bool) -> Iterator[Step]:
+    def _kept(self, loop: Generator[Step]) -> Iterator[Step]:
+        if self._loop is None:
+            self._loop = weakref.ref(loop)
+        return loop
+
+    def _steps(self, clip_norm: float | None, *, as_they_are: bool) -> Generator[Step]:
         """``as_they_are``: nobody looks at the gradients before they are applied."""
         if self._over:
             name_own([_NO_STEPS_LEFT], aloud=self.rank == 0)
@@ -399,6 +412,10 @@ class Run:
 
     def _conclude(self) -> None:
         """The script has ended. If it has left its loop, all ranks have to, at the same step."""
+        loop = None if self._loop is None else self._loop()
+        if loop is not None and self._looping and not self._over:
+            loop.close()
+            name_own([_NEXT], aloud=self.rank == 0)
         if self._not_left is not None:
             raise self._not_left
         runner = self._runner
@@ -436,7 +453,7 @@ class Run:
             raise UsageError(
                 "`for step in run` needs Run(…, loss=, optimizer=); or use run.steps()"
             )
-        for step in self._steps(self._clip_norm, as_they_are=True):
+        for step in self._kept(self._steps(self._clip_norm, as_they_are=True)):
             self._compute(step, step.micro_batches())
             step.apply()
             if not step.late:

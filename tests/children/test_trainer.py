@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from elasticd.checkpoints.codec import read_tensors
-from elasticd.core.words.processes import CANNOT_BEGIN
+from elasticd.core.words.processes import CANNOT_BEGIN, OURS, UNCOUNTED
 from elasticd.ipc.child import CHILD_VARIABLE
 from elasticd.ipc.frames import FrameSocket
 from elasticd.settings.job import JobSpec
@@ -53,6 +53,16 @@ for step in run:
     print("step", step.number, flush=True)
 print("digest", run.digest(), notes["bodies"], flush=True)
 """
+
+
+ASKS = (
+    SCRIPT[: SCRIPT.index("notes =")]
+    + f"""
+steps = iter(run)
+for _ in range({STEPS}):
+    print("step", next(steps).number)
+"""
+)
 
 
 class Trainer:
@@ -269,6 +279,16 @@ def test_a_loaded_state_goes_on_as_the_first_would_have(tmp_path: Path) -> None:
     assert again.splitlines() == out.splitlines()[3:]
 
 
+def test_a_script_that_calls_next_itself_waits_for_the_others_at_its_end(tmp_path: Path) -> None:
+    with trainer(tmp_path, ASKS) as child:
+        begin(child, tmp_path)
+        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+        child.wait("finished", step=STEPS)
+        child.send("release")
+        code, out = child.end()
+    assert code == 0 and "write `for step in run`" in out
+
+
 def test_a_state_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     with trainer(tmp_path, SCRIPT) as child:
         begin(child, tmp_path)
@@ -354,6 +374,54 @@ def test_a_spare_leaves_the_files_of_the_living_trainer_alone(tmp_path: Path) ->
                 third.process.kill()
                 assert third.end()[1] == "cached\n"
     assert [path.name for path in (tmp_path / "sent").iterdir()] == ["train.py"]
+
+
+GUARD = """
+import math
+import mlx.core as mx, mlx.nn as nn, mlx.optimizers as optim
+import elasticd
+
+model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+data = [(mx.random.normal((3,)), i % 2) for i in range(20)]
+loss = lambda model, batch: nn.losses.cross_entropy(model(batch[0]), batch[1]).mean()
+run = elasticd.Run(model=model, optimizer=optim.Adam(1e-2), data=data)
+gradients = nn.value_and_grad(model, loss)
+for step in run.steps():
+    for batch in step.micro_batches():
+        step.accumulate(*gradients(model, batch))
+        if step.number == 3:
+            open("../../gate").read()  # until the test opens the other end
+    if not math.isfinite(step.loss):
+        raise FloatingPointError(f"step {step.number} has diverged")
+    step.apply()
+    if step.number == LAST:
+        raise ValueError("and this is its own fault")
+"""
+
+
+def test_what_a_script_raises_in_a_body_that_does_not_count_is_not_its_fault(
+    tmp_path: Path,
+) -> None:
+    """The job has gone on without it meanwhile, so its step has no loss."""
+    with trainer(tmp_path, GUARD.replace("LAST", "6")) as child:
+        begin(child, tmp_path)
+        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+        with (tmp_path / "gate").open("w"):  # it opens the other end in step 3
+            child.send("freeze", serial=7)
+            child.wait("holding", serial=7)
+            child.send("world", **world(2, 5, "another", "load", tmp_path))
+        assert child.wait("bye")["status"] == UNCOUNTED
+        code, out = child.end()
+    assert code == UNCOUNTED and "FloatingPointError: step 3 has diverged" in out
+    assert out.splitlines()[-1].startswith(f"{OURS}the job had gone on without this process")
+
+
+def test_what_it_raises_in_one_that_counts_is(tmp_path: Path) -> None:
+    with trainer(tmp_path, GUARD.replace("LAST", "2")) as child:
+        begin(child, tmp_path)
+        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+        code, out = child.end()
+    assert code == 1 and out.splitlines()[-1] == "ValueError: and this is its own fault"
 
 
 def test_a_disk_that_takes_no_clone_is_not_the_scripts_fault(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.effects import ChildExited, KillChild
-from elasticd.core.words.processes import CANNOT_BEGIN
+from elasticd.core.words.processes import CANNOT_BEGIN, OURS, UNCOUNTED
 from elasticd.core.words.records import ProbeDigests, Proof, StopAsked, TrainerStatus
 from elasticd.core.words.worlds import Failing
 from elasticd.recovery import signatures
@@ -226,8 +226,11 @@ def _by_itself(phase: TrainerPhase, why: str, evidence: str) -> Ending:
 def _own_doing(phase: TrainerPhase, status: int, tail: str) -> str:
     """How a trainer's script has ended it, or nothing."""
     last_lines = "\n".join(tail.strip().splitlines()[-12:])
-    if status == CANNOT_BEGIN and phase == "starting" and last_lines:
-        return last_lines.rpartition("\n")[2].removeprefix("elasticd: ")
+    last = last_lines.rpartition("\n")[2]
+    if status == CANNOT_BEGIN and phase == "starting" and last:
+        return last.removeprefix(OURS)
+    if status == UNCOUNTED and last.startswith(OURS):
+        return ""
     if status > 0:
         ended = f"the script ended with exit status {status}"
         return f"{ended}:\n{last_lines}" if last_lines else ended

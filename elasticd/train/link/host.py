@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from elasticd.core.words.processes import CANNOT_BEGIN
+from elasticd.core.words.processes import CANNOT_BEGIN, OURS, UNCOUNTED
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
@@ -50,9 +50,25 @@ def main() -> NoReturn:
         print(advice, file=sys.stderr)
     code = code or _guarded(HOST.conclude)
     _finish_interpreter()
+    code = _excused(code) if code and HOST.uncounted() else code
     seat.close(code)
     # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
     os._exit(code)
+
+
+def _excused(code: int) -> int:
+    """The script has raised on what may make no sense: nothing of that body is kept, and the others
+    have lived through the step. Where nobody can be told of it, it stays the script's own end."""
+    try:
+        print(
+            f"{OURS}the job had gone on without this process, so that body does not count, nor does"
+            " what it raised: the script is begun anew",
+            file=sys.stderr,
+            flush=True,
+        )
+    except (OSError, ValueError):  # closed by the script, or its reader gone
+        return code
+    return UNCOUNTED
 
 
 def _own_folder(link: DaemonLink) -> Clone:
@@ -63,7 +79,7 @@ def _own_folder(link: DaemonLink) -> Clone:
         clone = clone_folder(Path(extra["folder"]), Path(extra["clones"]))
         os.chdir(clone.folder)
     except OSError as error:
-        print(f"elasticd: the job's folder can't be cloned: {error}", file=sys.stderr, flush=True)
+        print(f"{OURS}the job's folder can't be cloned: {error}", file=sys.stderr, flush=True)
         link.say_goodbye(CANNOT_BEGIN)
         os._exit(CANNOT_BEGIN)
     return clone

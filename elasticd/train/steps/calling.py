@@ -67,6 +67,11 @@ class MainCalls:
         self.alone = False
         """Functions run here in this body: nobody else is in it."""
 
+    @property
+    def uncounted(self) -> bool:
+        """Whether what the body under way leaves is nobody's."""
+        return self.void or self.alone
+
     # --- bodies -----------------------------------------------------------------------------------
 
     def begin(self, body: int) -> None:
@@ -83,7 +88,7 @@ class MainCalls:
             UsageError: what a function has raised was caught by the script.
         """
         self._refuse_caught()
-        if not (self.void or self.alone or self._repeats or self._shut):
+        if not (self.uncounted or self._repeats or self._shut):
             self._seat.body_ends(self._body, self._made)
 
     def shut(self, why: str = "") -> None:
@@ -147,7 +152,7 @@ class MainCalls:
     def _shared(self, function: Callable[[], Any], index: int) -> bytes:
         """What all ranks that are in this body get."""
         own: bytes | None = None
-        while not (self.void or self.alone):
+        while not self.uncounted:
             point = self._standing.point
             assert point is not None
             answer = self._seat.call(self._body, index, point.step)

@@ -297,7 +297,7 @@ class StepRunner:
             self.logs.body_ends()
             if self._looping:
                 name_stale(self.state.stale, aloud=self.world is not None and self.world.rank == 0)
-        counts = not (self.calls.void or self.calls.alone)
+        counts = not self.calls.uncounted
         if self.calls.alone:
             self._storing.owed = False  # what the body has left is nobody's
         elif counts:

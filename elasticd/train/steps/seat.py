@@ -229,6 +229,7 @@ class Host:
         self._taken = False
         self._conclude: Callable[[], None] | None = None
         self._advise: Callable[[], str] | None = None
+        self._uncounted: Callable[[], bool] | None = None
 
     def prepare(self, seat: Seat) -> None:
         """Called by the trainer's host, before it runs the script."""
@@ -242,6 +243,14 @@ class Host:
         """The script has ended as it should."""
         if self._conclude is not None:
             self._conclude()
+
+    def excuses(self, uncounted: Callable[[], bool]) -> None:
+        """``uncounted`` says whether the body under way counts for nothing."""
+        self._uncounted = uncounted
+
+    def uncounted(self) -> bool:
+        """Whether what the script has raised was raised in a body that counts for nothing."""
+        return self._uncounted is not None and self._uncounted()
 
     def advises(self, advise: Callable[[], str]) -> None:
         """``advise`` says what may be the cause, if it knows one, when the script has raised."""

@@ -15,7 +15,7 @@ from elasticd.core.taking_part.member import Member
 from elasticd.core.taking_part.place import Place
 from elasticd.core.taking_part.trainers import Trainer
 from elasticd.core.words import effects as e
-from elasticd.core.words.processes import CANNOT_BEGIN
+from elasticd.core.words.processes import CANNOT_BEGIN, UNCOUNTED
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
 from elasticd.core.words.trainers import TrainerLostScript, TrainerUnloaded, TrimMemory
@@ -133,6 +133,18 @@ def test_a_folder_that_can_not_be_cloned_makes_the_node_unfit() -> None:
     fault = ends(made, CANNOT_BEGIN, f"elasticd: {why}\n")
     assert fault.failing is not None and fault.failing.reason == why and not fault.fatal
     assert made.crew.trainer is None, "it would end in the same way"
+
+
+def test_what_was_raised_in_a_body_that_does_not_count_makes_nothing_unfit() -> None:
+    made = desk()
+    fault = ends(made, UNCOUNTED, "Traceback\nKeyError: 'x'\nelasticd: that body does not count\n")
+    assert fault.failing is None and not fault.fatal
+    assert made.crew.trainer is not None, "it is replaced"
+
+
+def test_a_script_may_have_such_an_exit_status_of_its_own() -> None:
+    fault = ends(desk(), UNCOUNTED, "Traceback\nKeyError: 'x'")
+    assert fault.failing is not None and "exit status 75" in fault.failing.reason
 
 
 @pytest.mark.parametrize(
