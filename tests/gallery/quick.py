@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,7 +38,7 @@ class Watched(Run):
     noted: ClassVar[dict[int, str]] = {}
     """By thread, since each rank is one."""
 
-    def _steps(self, clip_norm: float | None, *, as_they_are: bool) -> Iterator[Any]:
+    def _steps(self, clip_norm: float | None, *, as_they_are: bool) -> Generator[Any]:
         with contextlib.suppress(GeneratorExit):  # the script may leave its loop
             yield from super()._steps(clip_norm, as_they_are=as_they_are)
         self.noted[threading.get_ident()] = self.digest()

@@ -444,7 +444,8 @@ class Checkers:
                 self._whole(job, record.step)
                 self._require(self.places.ended(self.cluster, record))
                 self._require(self.cluster.renewals.ended(self.cluster, record))
-                self._shown(record)
+                if not record.forgotten:  # [keep] may be quick, and shows it no more
+                    self._shown(record)
                 sizes = {w.generation: len(w.members) for w in self.forms.values()}
                 self._require(self.by_rank.ended(job, sizes))
 
