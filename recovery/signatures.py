@@ -60,6 +60,26 @@ SIGNATURES = (
     Signature("[metal] command buffer execution failed", "gpu", "MLX, Metal queue"),
     Signature("kiogpucommandbuffercallbackerror", "gpu", "macOS, Metal driver"),
     Signature("[metal::load_device]", "gpu", "MLX, where Metal lists no GPU"),
+    Signature(
+        "[metal::device] unable to load kernel",
+        "gpu",
+        "MLX, where Metal makes no pipeline of a kernel",
+    ),
+    Signature("[metal::device] unable to construct residency set", "gpu", "MLX, Metal device"),
+    Signature(
+        "failed to load the default metallib",
+        "gpu",
+        "MLX, where its own library of kernels is not to be had",
+    ),
+    Signature("] failed to make new command queue", "gpu", "MLX, Metal queue"),
+    Signature("[event::event] failed to create metal shared event", "gpu", "MLX, Metal event"),
+    Signature("[event::wait] timed out", "gpu", "MLX, Metal event"),
+    Signature(
+        "mtlcompilerservice", "gpu", "macOS, Metal's compiler, which is a process of its own"
+    ),
+    Signature(
+        "xpc_error_connection", "gpu", "the same, where MLX says that it can't build a library"
+    ),
     Signature("[ring] connection to a peer was lost", "link_lost", "MLX, ring"),
     Signature("[ring]*couldn't connect", "link_lost", "MLX, ring"),
     Signature("[ring]*couldn't bind", "link_lost", "MLX, ring"),

@@ -66,6 +66,31 @@ METAL_SAYS = (
 )
 
 
+# MLX, backend/metal/device.cpp, event.cpp and resident.cpp; with the compiler's own words as seen in
+# issues of omlx (#1335, #2983).
+MLX_SAYS = (
+    "[metal::Device] Unable to load kernel carg_block_sort_uint32_uint32_bn128_tn4\nUnable to reach"
+    " MTLCompilerService. The process is unavailable because the compiler is no longer active.",
+    "[metal::Device] Unable to load kernel affine_qmm_t\nsome other reason",
+    "[metal::Device] Unable to build metal library from source\nCompiler encountered"
+    " XPC_ERROR_CONNECTION_INVALID (is the OS shutting down?)",
+    "Failed to load the default metallib. library not found library not found",
+    "[metal::CommandEncoder] Failed to make new command queue.",
+    "[Event::Event] Failed to create Metal shared event.",
+    "[metal::Device] Unable to construct residency set.",
+)
+
+
+@pytest.mark.parametrize("said", MLX_SAYS)
+def test_what_mlx_says_of_metals_compiler_and_libraries_speaks_of_the_machine(said: str) -> None:
+    assert cause_of_exit(1, f"Traceback\nRuntimeError: {said}\n").fault == "gpu"
+
+
+def test_a_kernel_of_the_scripts_own_that_does_not_compile_is_its_fault() -> None:
+    said = "[metal::Device] Unable to build metal library from source\nerror: use of undeclared 'x'"
+    assert cause_of_exit(1, f"Traceback\nRuntimeError: {said}\n").fault == "worker_exit"
+
+
 BY_MLX = "RuntimeError: [METAL] Command buffer execution failed:"
 BY_METAL = "Execution of the command buffer was aborted due to an error during execution."
 
