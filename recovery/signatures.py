@@ -60,11 +60,6 @@ SIGNATURES = (
     Signature("[metal] command buffer execution failed", "gpu", "MLX, Metal queue"),
     Signature("kiogpucommandbuffercallbackerror", "gpu", "macOS, Metal driver"),
     Signature("[metal::load_device]", "gpu", "MLX, where Metal lists no GPU"),
-    Signature(
-        "[metal::device] unable to load kernel",
-        "gpu",
-        "MLX, where Metal makes no pipeline of a kernel",
-    ),
     Signature("[metal::device] unable to construct residency set", "gpu", "MLX, Metal device"),
     Signature(
         "failed to load the default metallib",

@@ -66,12 +66,11 @@ METAL_SAYS = (
 )
 
 
-# MLX, backend/metal/device.cpp, event.cpp and resident.cpp; with the compiler's own words as seen in
-# issues of omlx (#1335, #2983).
+# MLX, backend/metal/device.cpp, event.cpp and resident.cpp; with the compiler's own words as seen
+# in issues of omlx (#1335, #2983).
 MLX_SAYS = (
     "[metal::Device] Unable to load kernel carg_block_sort_uint32_uint32_bn128_tn4\nUnable to reach"
     " MTLCompilerService. The process is unavailable because the compiler is no longer active.",
-    "[metal::Device] Unable to load kernel affine_qmm_t\nsome other reason",
     "[metal::Device] Unable to build metal library from source\nCompiler encountered"
     " XPC_ERROR_CONNECTION_INVALID (is the OS shutting down?)",
     "Failed to load the default metallib. library not found library not found",
@@ -86,8 +85,14 @@ def test_what_mlx_says_of_metals_compiler_and_libraries_speaks_of_the_machine(sa
     assert cause_of_exit(1, f"Traceback\nRuntimeError: {said}\n").fault == "gpu"
 
 
-def test_a_kernel_of_the_scripts_own_that_does_not_compile_is_its_fault() -> None:
-    said = "[metal::Device] Unable to build metal library from source\nerror: use of undeclared 'x'"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[metal::Device] Unable to build metal library from source\nerror: use of undeclared 'x'",
+        "[metal::Device] Unable to load kernel custom_kernel_mine\nThreadgroup memory is too large",
+    ],
+)
+def test_a_kernel_of_the_scripts_own_is_its_own_fault(said: str) -> None:
     assert cause_of_exit(1, f"Traceback\nRuntimeError: {said}\n").fault == "worker_exit"
 
 
