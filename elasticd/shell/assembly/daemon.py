@@ -352,7 +352,7 @@ class Daemon:
         return None if record is None or record.forgotten else record
 
     async def _last_world(self, job: JobId, before: int | None) -> LastWorld | None:
-        told = await EventReading(self._talk.events).of_kinds(job, "world_formed", "job_finished")
+        told = await EventReading(self._talk.events).lasting(job)
         return last_world(told, _entered_world(self._node, job), before)
 
     def _tell(self, kind: str, job_id: JobId, reason: str, fields: dict[str, Any]) -> None:

@@ -28,6 +28,8 @@ CLIPPED_LETTERS = 2000
 CLIPPED_ITEMS = 8
 
 CLUSTER_FILE = "_cluster"
+_OUTLIVES = "_outlives"
+"""An event has it that stays where those around it were dropped."""
 
 Event = dict[str, Any]
 Key = tuple[str, int]
@@ -83,8 +85,18 @@ def is_sound(event: Any) -> bool:
     return True
 
 
+def outliving(event: Event) -> Event:
+    """As it stays where those around it are dropped: the history that is shown begins later."""
+    return {**event, _OUTLIVES: True}
+
+
+def outlives(event: Event) -> bool:
+    return _OUTLIVES in event
+
+
 def public(event: Event) -> Event:
-    return {key: value for key, value in event.items() if key not in ("origin", "number")}
+    hidden = ("origin", "number", _OUTLIVES)
+    return {key: value for key, value in event.items() if key not in hidden}
 
 
 def fitting(event: Event) -> Event:

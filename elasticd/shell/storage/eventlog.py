@@ -7,7 +7,8 @@ so any living daemon has the whole history, whoever wrote it and died since.
 On disk: one append-only file for each job and one for the cluster, in the frames of the journal but
 not synced: what a power cut takes from one node comes back from another. The loop does not wait for
 them: the disk that the log is given writes in a thread. Of each job the last
-:data:`~elasticd.shell.storage.keptevents.KEPT_EVENTS` are kept.
+:data:`~elasticd.shell.storage.keptevents.KEPT_EVENTS` are kept, and the few that
+:mod:`~elasticd.shell.storage.eventlasting` names.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from elasticd.shell.storage.eventform import (
     frames,
     is_sound,
     key_of,
+    outlives,
 )
 from elasticd.shell.storage.eventlacking import LackingEvents
 from elasticd.shell.storage.eventshelf import ShelvedEvents
@@ -143,7 +145,7 @@ class EventLog:
         self._progress.note(origin, number)
         self._kept.add(event, len(data))
         self._kept.bound(name)
-        for follower in tuple(self._followers):
+        for follower in () if outlives(event) else tuple(self._followers):
             self._tell(follower, event)
         return True
 
@@ -176,14 +178,13 @@ class EventLog:
         """Waits for that, but not for longer."""
         await self._files.disk.flushed(seconds)
 
-    def notable(self, job: JobId) -> list[Event] | None:
-        """The newest faults and decisions of a job, in the order of time. None: they lie on the
-        disk."""
-        return self._kept.notable(job)
+    def lasting(self, job: JobId) -> list[Event] | None:
+        """Those of a job that last, in the order of time. None: they lie on the disk."""
+        return self._kept.lasting(job)
 
-    def notable_read(self, job: JobId) -> Callable[[list[Event]], None]:
+    def lasting_read(self, job: JobId) -> Callable[[list[Event]], None]:
         """To be told which those are, once they have been read from the disk."""
-        return self._kept.notable_read(job)
+        return self._kept.lasting_read(job)
 
     def ended(self, job: JobId) -> float | None:
         """When the job ended; None: nothing is known of that."""

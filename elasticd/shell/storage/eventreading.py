@@ -18,13 +18,14 @@ from pathlib import Path
 from elasticd.errors import OperationError
 from elasticd.shell.storage.eventform import (
     NOTABLE,
-    NOTABLE_EVENTS,
     Event,
     key_of,
     order_of,
+    outlives,
     public,
     read_sound,
 )
+from elasticd.shell.storage.eventlasting import LASTING, WORLD, lasting, members_of
 from elasticd.shell.storage.eventlog import MAX_WAITING_EVENTS, EventLog
 from elasticd.types import JobId
 
@@ -93,8 +94,8 @@ class EventReading:
     async def last_members(self, job: JobId, least: int = 1) -> list[str]:
         """Of the job's newest world that was told of and has so many; without such a one of the
         newest."""
-        formed = await self.of_kinds(job, "world_formed")
-        worlds = [list(event.get("members", ())) for event in reversed(formed)]
+        told = reversed(await self.lasting(job))
+        worlds = [members_of(event) for event in told if event["kind"] == WORLD]
         return next((each for each in worlds if len(each) >= least), worlds[0] if worlds else [])
 
     async def of_kinds(self, job: JobId, *kinds: str) -> list[Event]:
@@ -104,12 +105,17 @@ class EventReading:
 
     async def notable(self, job: JobId) -> list[Event]:
         """The newest faults and decisions of a job, in the order of time."""
-        if (known := self.log.notable(job)) is not None:
+        return [public(each) for each in await self.lasting(job) if each["kind"] in NOTABLE]
+
+    async def lasting(self, job: JobId) -> list[Event]:
+        """What is asked for of a job however much has come since, in the order of time: read from
+        the disk the first time at most."""
+        if (known := self.log.lasting(job)) is not None:
             return known
-        read = self.log.notable_read(job)
-        found = (await self.of_kinds(job, *NOTABLE))[-NOTABLE_EVENTS:]
+        read = self.log.lasting_read(job)
+        found = lasting(await self.of_kinds(job, *LASTING))
         read(found)
-        return [public(event) for event in found]
+        return found
 
 
 def _behind() -> OperationError:
@@ -138,11 +144,15 @@ def _events(run: Run) -> list[Event]:
     return read_sound(run) if isinstance(run, Path) else run
 
 
+def _shown(run: Run) -> list[Event]:
+    return [event for event in _events(run) if not outlives(event)]
+
+
 def _begun(runs: Runs, start: int, end: int) -> list[Begun]:
     """Of some of the runs, without those that are empty. Blocks."""
     if len(runs) == 1:
         return [((-inf, "", 0), 0, runs[0])]  # nothing is to be known of it before
-    some = ((place, _events(runs[place])) for place in range(start, end))
+    some = ((place, _shown(runs[place])) for place in range(start, end))
     return [(min(map(order_of, each)), place, runs[place]) for place, each in some if each]
 
 
@@ -157,7 +167,7 @@ def _merged(begun: Iterable[Begun]) -> Iterator[Event]:
                 heapq.heappop(opened)
             else:
                 heapq.heapreplace(opened, (order_of(following), other, following, rest))
-        rest = iter(sorted(_events(run), key=order_of))
+        rest = iter(sorted(_shown(run), key=order_of))
         if (first := next(rest, None)) is not None:
             heapq.heappush(opened, (order_of(first), place, first, rest))
 

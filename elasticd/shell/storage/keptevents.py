@@ -27,12 +27,13 @@ from elasticd.shell.storage.eventform import (
     file_name,
     key_of,
     order_of,
-    public,
+    outliving,
 )
-from elasticd.shell.storage.eventnotable import NotableEvents
+from elasticd.shell.storage.eventlasting import LastingEvents, lasting
 
 KEPT_EVENTS = 20_000
-"""Of each job, and of the cluster; a tenth more before the oldest are dropped."""
+"""Of each job, and of the cluster, besides those that last; a tenth more before the oldest are
+dropped."""
 MEMORY_BYTES = 4 << 20
 """Of events in memory, as long as they are on the disk; there they take about five times that."""
 
@@ -60,7 +61,7 @@ class KeptEvents:
         """Which events lie on the disk only, packed."""
         self.shelved = eventshelf.Segments(self._shelves)
         self._ended: dict[str, float] = {}
-        self._notable = NotableEvents(self._ended)
+        self._lasting = LastingEvents(self._ended)
         self._trimming: set[str] = set()
         """Their files are being read: there is too much in them."""
         self._unread: set[str] = set()
@@ -75,9 +76,11 @@ class KeptEvents:
         kept.size_bytes += size_bytes
         self._memory_bytes += size_bytes
         if name != CLUSTER_FILE:
-            self._notable.add(name, event, name in self._shelves)
+            on_disk = name in self._shelves
+            self._lasting.add(name, event, on_disk)
             if event.get("kind") in LAST_EVENTS:
                 self._ended[name] = max(event["time"], self._ended.get(name, 0.0))
+                self._lasting.again(name, None if on_disk else kept.events.values())
 
     def bound(self, name: str) -> None:
         """Drop the oldest of that file if there are too many, and put away what is too much for
@@ -109,7 +112,7 @@ class KeptEvents:
         self._memory_bytes -= kept.size_bytes
         before = self._shelves.get(name)
         if before is None:
-            self._notable.put_away(name)
+            self._lasting.put_away(name)
         ranges = eventshelf.ranges_of(kept.events, before)
         self._shelve(name, ranges)
         return eventshelf.count(ranges)
@@ -155,20 +158,18 @@ class KeptEvents:
         live = {origin for kept in self._memory.values() for origin, _ in kept.events}
         return live | await asyncio.to_thread(self.shelved.origins) if self._shelves else live
 
-    def notable(self, job: str) -> list[Event] | None:
-        """The newest faults and decisions of a job, in the order of time. None: they lie on the
-        disk."""
-        known = self._notable.of(job, job in self._shelves)
-        return None if known is None else [public(event) for event in known]
+    def lasting(self, job: str) -> list[Event] | None:
+        """Those of a job that last, in the order of time. None: they lie on the disk."""
+        return self._lasting.of(job, job in self._shelves)
 
-    def notable_read(self, job: str) -> Callable[[list[Event]], None]:
+    def lasting_read(self, job: str) -> Callable[[list[Event]], None]:
         """To be told which those are, once they have been read from the disk: as long as nothing
         has come meanwhile they are at hand from then on."""
-        missed = self._notable.missed
+        missed = self._lasting.missed
 
         def found(events: list[Event]) -> None:
             if job in self._shelves:
-                self._notable.put_back(job, missed, events)
+                self._lasting.put_back(job, missed, events)
 
         return found
 
@@ -186,7 +187,7 @@ class KeptEvents:
         ranges = eventshelf.ranges_of(kept.events, self._shelves.pop(job, None))
         self._trimming.discard(job)
         self._unread.discard(job)
-        self._notable.drop(job)
+        self._lasting.drop(job)
         self._ended.pop(job, None)
         self._files.remove(job)
         return {origin: held[-1][1] for origin, held in ranges.items()}
@@ -218,11 +219,14 @@ class KeptEvents:
         given less than it was to have."""
         memory = self._memory.get(name) or _InMemory()
         events = sorted({**on_disk, **memory.events}.values(), key=order_of)
-        if len(events) <= KEPT_EVENTS:
+        stay = set(map(key_of, lasting(events)))
+        old = events[:-KEPT_EVENTS]
+        dropped = [each for each in old if key_of(each) not in stay]
+        if not dropped:
             return
+        kept = [outliving(each) for each in old if key_of(each) in stay] + events[-KEPT_EVENTS:]
         self._memory.pop(name, None)
         self._memory_bytes -= memory.size_bytes
-        dropped, kept = events[:-KEPT_EVENTS], events[-KEPT_EVENTS:]
         self._dropped(dropped)
         if name in self._shelves:
             self._shelve(name, eventshelf.ranges_of(map(key_of, kept)))

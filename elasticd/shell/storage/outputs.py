@@ -36,6 +36,7 @@ from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.stream import aside
 from elasticd.shell.storage.copies import Tell
+from elasticd.shell.storage.eventlasting import WORLD
 from elasticd.shell.storage.namelessfile import file_of, filled, nameless_file
 from elasticd.shell.storage.outputcopies import OutputCopies, decode_set, encode_set
 from elasticd.shell.storage.outputsteps import with_steps
@@ -68,7 +69,7 @@ def last_world(
             continue
         if event.get("kind") == "job_finished":
             finished.add(generation)
-        elif members:
+        elif event.get("kind") == WORLD and members:
             known.append((generation, tuple(members)))
     if before is not None:
         known = [world for world in known if world[0] < before]

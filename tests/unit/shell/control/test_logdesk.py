@@ -300,8 +300,10 @@ def test_nobody_waits_for_a_node_that_breaks() -> None:
 )
 def test_who_had_a_rank_last_is_found_in_older_worlds(least: int, members: list[str]) -> None:
     class Told:
-        async def of_kinds(self, job: JobId, *kinds: str) -> list[dict[str, Any]]:
-            return [{"members": each} for each in (["b", "a"], ["a", "b", "c"], ["a", "c"], ["a"])]
+        async def lasting(self, job: JobId) -> list[dict[str, Any]]:
+            worlds = ["b", "a"], ["a", "b", "c"], ["a", "c"], ["a"]
+            told = [{"kind": "world_formed", "members": each} for each in worlds]
+            return [*told, {"kind": "node_dropped", "members": ["b", "c"]}]
 
     told = cast(EventReading, Told())
     assert asyncio.run(EventReading.last_members(told, JOB, least)) == members

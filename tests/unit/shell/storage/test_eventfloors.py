@@ -28,7 +28,7 @@ def test_of_a_forgotten_job_no_event_stays_and_none_comes_back(tmp_path: Path) -
     bring(a, b)
     a.forget([GONE])
     assert numbers(a, GONE) == [] and numbers(a) == [1, 3, 5, 7, 9]
-    assert a.notable(GONE) == [] and a.ended(GONE) is None
+    assert a.lasting(GONE) == [] and a.ended(GONE) is None
     assert not a._files.path(GONE).exists()
     assert batches(b, a.vector()) == [], "nothing is missing"
     late = b.write(event(10, GONE))

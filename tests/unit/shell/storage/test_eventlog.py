@@ -103,7 +103,7 @@ def test_the_newest_faults_and_decisions_are_at_hand(tmp_path: Path) -> None:
     log.add({**event(-1, kind="oom"), "origin": "b/1", "number": 1})
     for known in (log, EventLog(tmp_path, "a/2")):
         assert [found["n"] for found in notable(known)] == [3, 4, 5, 6, 7]
-    assert log.notable(JobId("other")) == []
+    assert log.lasting(JobId("other")) == []
 
 
 def test_events_of_one_kind_are_found(tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ def shelved(folder: Path) -> EventLog:
 
 def test_a_hung_disk_holds_nobody_else_up(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
-        reading = EventReading(shelved(tmp_path))
+        reading, another = EventReading(shelved(tmp_path)), EventReading(EventLog(tmp_path, "a/4"))
         for ask, told in (
             (lambda: _numbers(reading), list(range(10))),
             (lambda: _notable(reading), [4, 5, 6, 7, 8]),
-            (lambda: reading.last_members(JOB), ["x", "y"]),
+            (lambda: another.last_members(JOB), ["x", "y"]),
         ):
             pipe = Pipe(tmp_path)
             task = asyncio.create_task(ask())

@@ -15,8 +15,8 @@ from elasticd.checkpoints.sequential import write_all
 from elasticd.shell.inorder import InOrder
 from elasticd.shell.storage import eventfiles, eventform, keptevents
 from elasticd.shell.storage.eventlacking import _FilesRead
+from elasticd.shell.storage.eventlasting import KEPT_JOBS
 from elasticd.shell.storage.eventlog import EventLog
-from elasticd.shell.storage.eventnotable import KEPT_JOBS
 from elasticd.types import JobId
 from tests.unit.shell.hungdisk import HungDisk
 from tests.unit.shell.storage.test_eventlog import (
@@ -62,7 +62,7 @@ def test_years_that_another_node_tells_at_once_lie_on_the_disk(tmp_path: Path) -
     assert log.vector() == {f"n/{origin}": JOBS * EACH // ORIGINS for origin in range(ORIGINS)}
     assert all(len(history(log, JobId(f"job-{job}"))) == EACH for job in range(JOBS))
     assert len(history(log, None)) == JOBS * EACH
-    assert len(log._kept._notable._put_away) <= KEPT_JOBS
+    assert len(log._kept._lasting._put_away) <= KEPT_JOBS
     bring(log, other)
     assert other.vector() == log.vector() and history(other, None) == history(log, None)
     assert batches(log, other.vector()) == []
@@ -110,17 +110,17 @@ def test_faults_are_told_of_jobs_that_lie_on_the_disk(tmp_path: Path) -> None:
     for number in range(1, 8):
         log.write(event(number, kind="fault_detected"))
     log.write(event(8, "other", text="x" * BOUND))
-    assert count(log) == 0 and log.notable(JOB) is not None, "the last ones stay at hand"
+    assert count(log) == 0 and log.lasting(JOB) is not None, "the last ones stay at hand"
     log.write(event(9, kind="fault_detected"))
     assert [each["n"] for each in notable(log)] == [4, 5, 6, 7, 9]
     shorts(log)
-    assert log.notable(JOB) is None
+    assert log.lasting(JOB) is None
     log.write(event(10, kind="fault_detected"))
-    assert log.notable(JOB) is None
+    assert log.lasting(JOB) is None
     assert [each["n"] for each in notable(log)] == [5, 6, 7, 9, 10]
-    assert log.notable(JOB) is not None, "what was read once is at hand"
+    assert log.lasting(JOB) is not None, "what was read once is at hand"
     log.write(event(11, kind="fault_detected"))
-    assert [each["n"] for each in log.notable(JOB) or ()] == [6, 7, 9, 10, 11]
+    assert [each["n"] for each in log.lasting(JOB) or ()] == [6, 7, 9, 10, 11]
 
 
 def shorts(log: EventLog, kind: str = "test") -> None:
@@ -133,23 +133,24 @@ def test_faults_of_a_quiet_job_stay_at_hand_beside_many_short_ones(tmp_path: Pat
     log = EventLog(tmp_path, "a/1")
     log.write(event(1, kind="fault_detected"))
     shorts(log, "job_finished")
-    assert [each["n"] for each in log.notable(JOB) or ()] == [1]
-    assert log.notable(JobId(f"job-{KEPT_JOBS - 1}")) == [] and log.notable(JobId("job-0")) is None
+    assert [each["n"] for each in log.lasting(JOB) or ()] == [1]
+    ends = log.lasting(JobId(f"job-{KEPT_JOBS - 1}")) or ()
+    assert [each["n"] for each in ends] == [KEPT_JOBS - 1] and log.lasting(JobId("job-0")) is None
 
 
 def test_faults_that_come_while_others_are_read_are_not_left_out(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "a/1")
     log.write(event(1, kind="fault_detected"))
     shorts(log)
-    read = log.notable_read(JOB)
+    read = log.lasting_read(JOB)
     log.write(event(2, kind="fault_detected"))
     read([event(1, kind="fault_detected")])
-    assert log.notable(JOB) is None and [each["n"] for each in notable(log)] == [1, 2]
+    assert log.lasting(JOB) is None and [each["n"] for each in notable(log)] == [1, 2]
     shorts(log)
-    read = log.notable_read(JOB)
+    read = log.lasting_read(JOB)
     log.forget([JOB])
     read([event(1, kind="fault_detected")])
-    assert log.notable(JOB) == []
+    assert log.lasting(JOB) == []
 
 
 def test_the_oldest_of_a_job_on_the_disk_are_dropped(
