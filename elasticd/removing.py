@@ -1,4 +1,4 @@
-"""Removes a folder and whatever a script may have put in it.
+"""Removes a file, or a folder and whatever a script may have put in it.
 
 ``shutil.rmtree`` recurses, and holds a descriptor for each folder that it is in: folders in each
 other by the thousand end it. Here two descriptors are open at a time, and three while a folder is
@@ -34,6 +34,20 @@ def remove_tree(path: Path) -> None:
         os.close(removal.fd)
     if removal.failure is not None:
         raise removal.failure
+
+
+def remove_file(path: Path) -> str:
+    """Remove a file or a link; why it stays, if it does. For what is in a daemon's folders: each of
+    them may be a link to another disk, and one that is read-only or broken by then is no reason for
+    the daemon to end."""
+    try:
+        path.lstat()  # a read-only disk says of what isn't there, too, that it is read-only
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.removing import remove_tree
+from elasticd.removing import remove_file, remove_tree
 from tests.unit.nested import nest
 
 
@@ -82,3 +83,20 @@ def test_what_stays_is_named_and_the_rest_goes(
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == [
         "a", "a/busy", "z", "z/busy",
     ]  # fmt: skip
+
+
+class ReadOnly(type(Path())):  # type: ignore[misc]
+    """On a disk that is read-only: it says so before it looks for what is to go."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+
+def test_why_a_file_stays_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert remove_file(tmp_path / "file") == "" == remove_file(tmp_path / "file")
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in remove_file(ReadOnly(tmp_path / "file"))
+    assert remove_file(ReadOnly(tmp_path / "none")) == ""
+    assert remove_file(ReadOnly(tmp_path / "file" / "none")) == ""
+    assert os.listdir(tmp_path) == ["file"]

@@ -100,17 +100,25 @@ class ChildFiles:
         with _moving:
             yield partial(self._count, job)
 
-    def trim(self, job: JobId, choose: Callable[[list[Path]], Iterable[Path]]) -> list[Path]:
+    def trim(
+        self, job: JobId, choose: Callable[[list[Path]], Iterable[Path]]
+    ) -> tuple[list[Path], str]:
         """Remove the old parts that ``choose`` takes of all; none moves meanwhile.
 
-        Returns: those.
+        Returns: those that have gone, and why the others stay if the disk refuses: it may be
+            another one than the home's.
         """
+        gone: list[Path] = []
         with _moving:
-            chosen = list(choose(self.shown_logs(job)))
-            for path in chosen:
-                self._count(job, path.stat().st_size)
-                path.unlink()
-        return chosen
+            try:
+                for path in choose(self.shown_logs(job)):
+                    size = path.stat().st_size
+                    path.unlink()
+                    self._count(job, size)
+                    gone.append(path)
+            except OSError as error:
+                return gone, str(error)
+        return gone, ""
 
     def _count(self, job: JobId, size_bytes: int) -> None:
         path = self.logs_folder(job) / _DROPPED

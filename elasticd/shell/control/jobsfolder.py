@@ -26,6 +26,7 @@ import structlog
 
 from elasticd import archive
 from elasticd.errors import ConfigError, ElasticdError, OperationError, UsageError
+from elasticd.removing import remove_file
 from elasticd.settings.ownhome import account_name
 from elasticd.shell.control.notedids import NotedIds
 from elasticd.shell.network.stream import aside
@@ -211,7 +212,13 @@ class JobsFolder:
             log.error("not written beside the job", name=job.name, text=text, reason=str(error))
         for each in _SUFFIXES:
             if each != suffix:
-                self._beside(job.name, each).unlink(missing_ok=True)
+                self._unsay(job.name, each)
+
+    def _unsay(self, name: str, suffix: str) -> None:
+        """In a thread."""
+        path = self._beside(name, suffix)
+        if why := remove_file(path):
+            log.warning("what was said of a job stays", path=str(path), reason=why)
 
     def _beside(self, name: str, suffix: str) -> Path:
         return self._folder / (name.removesuffix(_TOML) + suffix)
@@ -220,7 +227,7 @@ class JobsFolder:
         for name in [name for name in self._dealt_with if name not in names]:
             del self._dealt_with[name]
             for suffix in _SUFFIXES:
-                await aside(partial(self._beside(name, suffix).unlink, missing_ok=True))
+                await aside(partial(self._unsay, name, suffix))
 
     # --- ids --------------------------------------------------------------------------------------
 

@@ -187,6 +187,6 @@ class StepDesk:
         return seen
 
     async def _left(self, digest: str) -> None:
-        """Nothing of it stays, unless it is a job's."""
-        with contextlib.suppress(OSError):
-            await self.archives.remove(digest, lambda: self.used(digest))
+        """Nothing of it stays, unless it is a job's; what the disk keeps is looked after as all
+        that no job has."""
+        await self.archives.remove(digest, lambda: self.used(digest))

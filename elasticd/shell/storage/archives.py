@@ -21,7 +21,7 @@ from elasticd.core.words.bulk import KeepArchive, WantArchive, WantArchiveList
 from elasticd.core.words.codec import UNKNOWN
 from elasticd.core.words.records import JobRecord
 from elasticd.errors import ElasticdError, OperationError, ProtocolError
-from elasticd.removing import remove_tree
+from elasticd.removing import remove_file, remove_tree
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.retries import attempts
 from elasticd.shell.storage.arrival import Arrival, Settle, digest_of
@@ -79,7 +79,7 @@ class Archives:
         """Jobs whose working folders were compared with their archives since this start."""
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"*{PARTIAL_SUFFIX}"):
-            left.unlink(missing_ok=True)  # of a daemon that was killed
+            remove_file(left)  # of a daemon that was killed
 
     @contextlib.contextmanager
     def held(self, digest: str) -> Iterator[None]:
@@ -209,45 +209,53 @@ class Archives:
             raise ProtocolError("bad digest")
         return self._folder / f"{digest}.tar"
 
-    async def remove(self, digest: str, used: Callable[[], bool]) -> bool:
-        """Unless a job needs it (``used``), or one that is about to be known: then it returns
-        False, as it is to be asked for again. None is stored meanwhile.
+    async def remove(self, digest: str, used: Callable[[], bool]) -> tuple[bool, str]:
+        """Unless a job needs it (``used``), or one that is about to be known. None is stored
+        meanwhile.
 
-        Raises:
-            OSError: the disk refuses.
+        Returns: whether that is done, or else is to be asked for again; and why the disk refuses,
+            if it does. It may be another disk than the home's, so that is no reason to end.
         """
         async with self._storing:
             if self._held[digest]:
-                return False
-            if not used():
-                await asyncio.to_thread(self._remove, digest)
-            return True
+                return False, ""
+            why = "" if used() else await asyncio.to_thread(self._remove, digest)
+            return not why, why
 
-    async def remove_strays(self, used: Callable[[], Collection[str]]) -> None:
+    async def remove_strays(self, used: Callable[[], Collection[str]]) -> list[str]:
         """Remove what submissions have left that came to nothing, :data:`STRAY_LOOKS` looks after
         that. ``used``: what jobs have.
 
-        Raises:
-            OSError: the disk refuses.
+        Returns: why some of it stays.
         """
-        here, needed = await self.names(), used()
+        try:
+            here, needed = await self.names(), used()
+        except OSError as error:
+            return [str(error)]
         looks = {digest: self._strays.get(digest, 0) + 1 for digest in here}
         self._strays = {
             digest: count
             for digest, count in looks.items()
             if digest not in needed and not self._held[digest]
         }
+        stay: list[str] = []
         for digest in [each for each, count in self._strays.items() if count >= STRAY_LOOKS]:
 
             def came(digest: str = digest) -> bool:
                 return digest in used() or digest not in self._strays
 
-            if await self.remove(digest, came) and not came():
+            done, why = await self.remove(digest, came)
+            if why:
+                stay.append(why)
+            elif done and not came():
                 log.info("an archive removed that no job has", archive=digest)
+        return stay
 
-    def _remove(self, digest: str) -> None:
+    def _remove(self, digest: str) -> str:
+        """Why it stays."""
         with self._changing, contextlib.suppress(ProtocolError):  # no digest: it isn't here
-            self._path(digest).unlink(missing_ok=True)
+            return remove_file(self._path(digest))
+        return ""
 
     async def ensure(self, record: JobRecord) -> None:
         """Have a job's archive here, and its working folder."""

@@ -75,9 +75,10 @@ class Forgetting:
             nonlocal told, removed
             async with lock:
                 found, why = await asyncio.to_thread(self._remove, job)
-                all_gone = await self._states.archives.remove(
+                archive_gone, stays = await self._states.archives.remove(
                     record.archive, partial(self._used, record.archive)
                 )
+            why += [stays] if stays else []
             removed = removed or found
             if found:
                 await self._states.changed(job)
@@ -86,7 +87,7 @@ class Forgetting:
                     "files of a forgotten job stay", job=job, reason=why[0], tried_again=True
                 )
                 told = True
-            return all_gone and not why
+            return archive_gone and not why
 
         again = tenacity.AsyncRetrying(
             wait=tenacity.wait_exponential(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
@@ -118,7 +119,8 @@ class Forgetting:
         await self._states.changed(job)
         archives = self._states.archives
         for digest in await archives.names():
-            await archives.remove(digest, partial(self._used, digest))
+            _, stays = await archives.remove(digest, partial(self._used, digest))
+            why += [stays] if stays else []
         if why:
             raise OperationError(f"files of {job} stay: {why[0]}")
         log.info("files of a job removed that no record names", job=job)
@@ -137,10 +139,14 @@ class Forgetting:
                 folders.append(store.folder(job))
         except (ElasticdError, OSError) as error:
             why.append(str(error))
-        there = [folder for folder in folders if folder.is_symlink() or folder.exists()]
-        for folder in there:
+        found = False
+        for folder in folders:
             try:
+                folder.lstat()
+                found = True
                 remove_tree(folder)
+            except (FileNotFoundError, NotADirectoryError):  # nothing is there
+                continue
             except OSError as error:
                 why.append(str(error))
-        return bool(there), why
+        return found, why

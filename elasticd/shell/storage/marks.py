@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from elasticd.core.words.effects import Reached
+from elasticd.removing import remove_file
 from elasticd.shell.inorder import AtOnce, EventDisk
 from elasticd.types import JobId, NodeId, Tag
 
@@ -60,7 +61,7 @@ class Marks:
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             job = JobId(path.name)
             if job not in jobs:
-                path.unlink()
+                remove_file(path)  # what the disk keeps the next start removes
                 continue
             with contextlib.suppress(ValueError, TypeError, UnicodeError):  # torn by a power cut
                 counter, leader, nonce, step = json.loads(path.read_text())

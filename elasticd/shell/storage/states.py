@@ -90,9 +90,14 @@ class States:
 
     def stored(self, written: Collection[JobId] = ()) -> dict[JobId, tuple[Stored, ...]]:
         """What is on disk, after sweeping away what a crash left of all jobs but ``written``."""
-        swept = self.store.sweep(written=written)
-        for problem in swept.problems:
-            log.warning("checkpoint damaged", path=str(problem.path), reason=problem.reason)
+        for job in self.store.jobs():
+            try:
+                swept = self.store.sweep(job, written=written)
+            except StateError as error:
+                _tell_unswept(job, error)
+                continue
+            for problem in swept.problems:
+                log.warning("checkpoint damaged", path=str(problem.path), reason=problem.reason)
         return {job: tuple(self.store.stored(job)) for job in self.store.jobs()}
 
     def sweep(self, job: JobId) -> None:
@@ -104,7 +109,7 @@ class States:
             try:
                 await asyncio.to_thread(self.store.sweep, job, self.pins.all())
             except StateError as error:
-                log.warning("not swept", job=job, reason=str(error))
+                _tell_unswept(job, error)
 
     def close(self) -> None:
         self._tasks.stop()
@@ -356,6 +361,11 @@ class _OwnStore(LocalStore):
 
     def remove(self, job: JobId, step: int, stamp: Stamp) -> None:
         self._states.remove(job, step, stamp)
+
+
+def _tell_unswept(job: JobId, error: StateError) -> None:
+    """The disk refuses, and keeps what a crash has left: that harms nothing."""
+    log.warning("not swept", job=job, reason=str(error))
 
 
 async def _stored_of(store: LocalStore, job: JobId) -> tuple[Stored, ...]:

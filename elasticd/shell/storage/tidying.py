@@ -121,10 +121,8 @@ class Tidying:
             for several in in_rounds(removals):
                 self._forget(several)
                 await asyncio.sleep(0)
-        try:
-            await self._archives.remove_strays(lambda: {r.archive for r in self._records()})
-        except OSError as error:
-            log.warning("archives that no job has stay", reason=str(error))
+        if why := await self._archives.remove_strays(lambda: {r.archive for r in self._records()}):
+            log.warning("archives that no job has stay", reason=why[0])
         running = [record.id for record in records if not record.ended]
         await asyncio.to_thread(self._trim_logs, running, self._children.open_logs())
 
@@ -183,10 +181,9 @@ class Tidying:
         def used() -> bool:
             return any(r.archive == digest and r.id not in gone for r in self._records())
 
-        try:
-            await self._archives.remove(digest, used)
-        except OSError as error:
-            log.warning("an archive stays", archive=digest, reason=str(error))
+        _, why = await self._archives.remove(digest, used)
+        if why:
+            log.warning("an archive stays", archive=digest, reason=why)
 
     def _remove(self, removals: Sequence[Removal]) -> None:
         for each in removals:
@@ -208,5 +205,8 @@ class Tidying:
             return [path for path in paths if path.name in names]
 
         for job in jobs:
-            for path in self._children.files.trim(job, surplus):
+            gone, why = self._children.files.trim(job, surplus)
+            for path in gone:
                 log.info("an old part of a log removed", job=job, file=path.name)
+            if why:
+                log.warning("old parts of a log stay", job=job, reason=why)

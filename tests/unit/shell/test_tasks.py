@@ -244,8 +244,8 @@ async def in_bonjour(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 async def in_forgetting(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
-    async def gone(*what: Any) -> bool:
-        return True
+    async def gone(*what: Any) -> tuple[bool, str]:
+        return True, ""
 
     planted = Planted(lambda job: False)
     lock = SimpleNamespace(forget=lambda job: asyncio.Lock())

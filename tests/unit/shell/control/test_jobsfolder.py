@@ -147,6 +147,30 @@ def test_a_refused_job_keeps_its_reason_until_it_is_replaced_or_gone(
     run(main())
 
 
+def test_what_the_disk_keeps_beside_a_job_keeps_no_other_from_being_taken(
+    tmp_path: Path, run: Run
+) -> None:
+    """The folder may lie on another disk than the home, and what the loop is told of that would
+    end the daemon: the fixture sees to it that nothing is."""
+
+    async def main() -> None:
+        queue, jobs = Queue(), tmp_path / "jobs"
+        queue.refusals["wrong"] = UsageError("it is wrong")
+        for name in ("a.submitted", "a.refused"):
+            (jobs / name).mkdir(parents=True)  # no unlink removes it
+        async with watching(jobs, queue):
+            path = rename_in(tmp_path, "a.toml", "wrong")
+            assert await queue.calls.get() == "wrong"
+            rename_in(tmp_path, "b.toml", "b")
+            await appears(jobs / "b.submitted")
+            path.unlink()
+            rename_in(tmp_path, "c.toml", "c")
+            await appears(jobs / "c.submitted")
+        assert queue.taken == ["b", "c"]
+
+    run(main())
+
+
 def test_a_folder_that_cannot_be_shipped_is_refused(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         queue = Queue()

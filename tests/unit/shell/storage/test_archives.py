@@ -25,7 +25,7 @@ from elasticd.shell.storage.archives import (
     Archives,
 )
 from elasticd.shell.storage.arrival import Arrival, Settle
-from elasticd.shell.storage.durable import settle
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX, settle
 from elasticd.shell.storage.spreading import Spread
 from elasticd.types import JobId, NodeId
 from tests.unit.nested import nest
@@ -189,6 +189,29 @@ def test_an_archive_that_is_being_submitted_stays(tmp_path: Path) -> None:
     assert home.tar.exists(), "its job is known by now"
     remove(used=False)
     assert not home.tar.exists()
+
+
+def test_what_the_disk_keeps_is_told_and_keeps_no_other_here(tmp_path: Path) -> None:
+    """Nor the daemon from starting: the archives may lie on another disk than its home."""
+    home = Home(tmp_path)
+    kept, other = home.tar, home.tar.with_name("other.tar")
+    kept.unlink()
+    for path in (kept, kept.with_name(f".arriving-{PARTIAL_SUFFIX}")):
+        path.mkdir()  # no unlink removes that
+    archives = home.start()
+
+    async def main() -> None:
+        done, why = await archives.remove(kept.stem, lambda: False)
+        assert not done and str(kept) in why
+        assert await archives.remove(kept.stem, lambda: True) == (True, "")
+        other.touch()
+        stay = [await archives.remove_strays(set[str]) for _ in range(STRAY_LOOKS)]
+        assert stay[:-1] == [[]] * (STRAY_LOOKS - 1) and [str(kept) in w for w in stay[-1]] == [
+            True
+        ]
+
+    asyncio.run(main())
+    assert kept.exists() and not other.exists()
 
 
 def test_the_same_archive_twice_at_a_time_is_whole(tmp_path: Path) -> None:

@@ -165,6 +165,57 @@ def test_what_could_not_be_removed_is_tried_again(
     assert home.pauses == [*(2.0**n for n in range(10)), 600.0] and len(tries) > 11
 
 
+def kept(home: Home, digest: str) -> Path:
+    """No unlink removes that, whoever asks; so it is on a disk that is read-only."""
+    path = home.home / "archives" / f"{digest}.tar"
+    path.unlink()
+    path.mkdir()
+    return path
+
+
+def test_an_archive_that_the_disk_keeps_ends_nothing_and_is_tried_again(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may lie on another disk than the home: what is raised by that would end the daemon, and
+    the next one when it goes on with this."""
+    path, slept = kept(home, "own"), home.sleep
+
+    async def sleep(seconds: float) -> None:
+        await slept(seconds)
+        if len(home.pauses) == 3:
+            path.rmdir()
+
+    home.forgetting._sleep = sleep
+    home.do(lambda: home.forgetting.go_on([record(GONE)]))
+    assert home.left(GONE) == [] and home.archives() == ["others"]
+    assert home.pauses == [1.0, 2.0, 4.0]
+    out = capsys.readouterr().out
+    assert out.count("files of a forgotten job stay") == 1 and str(path) in out
+    assert out.count("files of a forgotten job removed") == 1
+
+
+def test_who_removes_what_no_record_names_hears_of_archives_that_stay(home: Home) -> None:
+    path = kept(home, "own")
+    (home.home / "archives" / "stray.tar").touch()
+    with pytest.raises(OperationError, match=f"files of {GONE} stay: .*{path}"):
+        asyncio.run(home.forgetting.remove_stray(GONE))
+    assert home.left(GONE) == [] and home.archives() == ["others", "own"]
+    assert home.changed == [GONE]
+
+
+def test_a_disk_that_does_not_say_what_is_there_ends_nothing(home: Home) -> None:
+    """As one that is broken, or of a server that is gone; here the path of a folder is none."""
+    whole = home.files.of_job
+
+    def of_job(job: JobId) -> tuple[Path, ...]:
+        broken = home.pauses == []
+        return (Path("x" * 300), *whole(job)) if broken else whole(job)
+
+    home.forgetting._children.files = cast(ChildFiles, SimpleNamespace(of_job=of_job))
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
+    assert home.left(GONE) == [] and len(home.pauses) == 1
+
+
 def test_an_archive_goes_once_no_job_is_about_to_be_known_that_needs_it(home: Home) -> None:
     """A copy that another node has asked for stays for a minute whatever is known here."""
 

@@ -50,3 +50,10 @@ def test_a_folder_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
     marks = Marks(tmp_path / "file" / "reached")
     marks.write(reached(ONE, 1))
     assert marks.read({ONE}) == ()
+
+
+def test_a_mark_that_the_disk_keeps_keeps_no_daemon_from_starting(tmp_path: Path) -> None:
+    marks = Marks(tmp_path)
+    marks.write(reached(TWO, 2))
+    (tmp_path / ONE).mkdir()  # no unlink removes it
+    assert marks.read({TWO}) == (reached(TWO, 2),)

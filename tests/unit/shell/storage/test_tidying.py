@@ -35,7 +35,7 @@ class Home:
     """A node's home with files of four jobs; the first two share an archive with nobody."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
+        self.home, self.files = home, ChildFiles(home)
         self.forgotten: list[JobId] = []
         self.open: set[Path] = set()
         self.archives: dict[JobId, str] = {}
@@ -59,7 +59,7 @@ class Home:
         now = unix_seconds()
         ended = {OLD: now - 100 * DAY, NEW: now - DAY, ENDING: now - 200 * DAY}
         children = SimpleNamespace(
-            files=ChildFiles(self.home),
+            files=self.files,
             runs=lambda job: job == ENDING,
             open_logs=lambda: self.open,
         )
@@ -214,3 +214,21 @@ def test_what_takes_the_space_is_told_by_kind_and_by_job(tmp_path: Path) -> None
     assert summed(measure(tmp_path / "none")) == {
         "bytes": 0, "kinds": [], "jobs": [], "other_jobs": 0, "other_bytes": 0,
     }  # fmt: skip
+
+
+def test_a_part_of_a_log_that_the_disk_keeps_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The logs may lie on another disk than the home."""
+    home = Home(tmp_path)
+    kept = tmp_path / "logs" / LIVE / "0000000000001-trainer.log.1"
+    kept.mkdir()  # no unlink removes it
+
+    class Files(ChildFiles):
+        def shown_logs(self, job: JobId) -> list[Path]:
+            return [kept, *super().shown_logs(job)]
+
+    home.files = Files(tmp_path)
+    home.tidy(replace(ALL, log_bytes=1))
+    out = capsys.readouterr().out
+    assert out.count("old parts of a log stay") == 1 and str(kept) in out
