@@ -385,7 +385,8 @@ def restart(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Have the daemon begin anew, with the elasticd.toml that is there now.
+    """Have the daemon begin anew, with the elasticd.toml that is there now. Of a wrong one it says
+    why, and the daemon goes on as it is.
 
     Its rank leaves between two steps, and comes back; a job that has no other goes on from its
     newest checkpoint. A daemon that answers does it itself, without sudo, also where it runs in the

@@ -29,7 +29,7 @@ from elasticd.shell.control.server import lock_home
 from elasticd.shell.heap import give_back_large_blocks
 from elasticd.shell.network.ownaddresses import OwnHosts
 from elasticd.shell.storage import ownlog
-from elasticd.shell.storage.starting import hindrances
+from elasticd.shell.storage.starting import refuse_hindered
 
 _FILES = 4096
 
@@ -90,8 +90,7 @@ def _run(home: Path, file: Path | None, mounted: Callable[[Path], None]) -> int:
         file = file.absolute()
         config.load(home, file)  # what is wrong there changes nothing
     make_private(home)
-    for hindrance in hindrances(home, file):
-        raise hindrance.error
+    refuse_hindered(home, file)
     settings = config.load(home, file)
     lock = lock_home(home)
     try:

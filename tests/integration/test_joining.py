@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.cli.daemons import start_daemon
 from elasticd.client import restarting
+from elasticd.client.client import Client
 from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.shell.storage import papers
@@ -145,6 +146,26 @@ def test_a_daemon_begins_anew_while_a_job_trains(
     assert node["address"] == listen
     founded.hurry(job)
     assert founded.wait_end(job)["digest"] == expected
+
+
+def test_a_daemon_whose_settings_are_wrong_is_not_ended_by_who_has_it_begin_anew(
+    alone: Path,
+) -> None:
+    process, file = find_daemon(alone), alone / "elasticd.toml"
+    right = file.read_text()
+    file.write_text(f"{right}lissen = 1\n")
+    command = [str(ELASTICCTL), "--home", str(alone), "service", "restart"]
+
+    def restarted() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+        )
+
+    said = restarted()
+    assert said.returncode == 1 and f"{file}:3: lissen" in said.stderr, said
+    assert Client(alone).request(ShowStatus())["nodes"] and find_daemon(alone) == process
+    file.write_text(right)
+    assert restarted().returncode == 0
 
 
 @pytest.mark.deep

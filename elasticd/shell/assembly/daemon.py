@@ -64,6 +64,7 @@ from elasticd.shell.storage.outputs import LastWorld, Outputs, last_world
 from elasticd.shell.storage.records import StableRecords
 from elasticd.shell.storage.scratch import Scratch
 from elasticd.shell.storage.scrub import Scrubber
+from elasticd.shell.storage.starting import refuse_hindered
 from elasticd.shell.storage.states import States
 from elasticd.shell.storage.sweeping import Sweeping
 from elasticd.shell.storage.tidying import Tidying
@@ -140,7 +141,7 @@ class Daemon:
         stored = self._sweeping.begin()
         who = _who(settings, boot, len(addresses), self._talk.infos[me].chip)
         self._node = Node(who, Found(remembered, stored, leftovers))
-        queries = self._make_queries(neighbours, events)
+        queries = self._make_queries(neighbours, events, file)
         parts = self._children, self._states, self._keeper
         self._forgetting = Forgetting(*parts, events, self._remembered)
         self._tidying = self._make_tidying(events)
@@ -179,7 +180,7 @@ class Daemon:
             lambda jobs: self._post(e.Discard(jobs)),
         )
 
-    def _make_queries(self, neighbours: Neighbours, events: EventLog) -> Queries:
+    def _make_queries(self, neighbours: Neighbours, events: EventLog, file: Path) -> Queries:
         return Queries(
             self._node,
             self._settings.cluster,
@@ -190,7 +191,7 @@ class Daemon:
             self._talk.peers,
             self._post,
             self._ending.ask,
-            partial(self._ending.ask, again=True),
+            partial(self._ending.begin_anew, partial(refuse_hindered, self._home, file)),
             self._pulse.plain,
             lambda: self._plane.caught_up(DISK_SECONDS),
         )

@@ -54,12 +54,13 @@ class Queries:
         ways: Ways,
         post: Callable[[e.Event], None],
         shut_down: Callable[[], None],
-        restart: Callable[[], None],
+        restart: Callable[[], Awaitable[None]],
         loop: Callable[[], Mapping[str, Any]],
         told: Callable[[], Awaitable[None]],
     ) -> None:
-        """``loop``: how this daemon fares. ``told``: waits until there is an event of all that
-        ``status`` shows, but not for a disk that hangs."""
+        """``restart``: begins anew, or raises OperationError. ``loop``: how this daemon fares.
+        ``told``: waits until there is an event of all that ``status`` shows, but not for a disk
+        that hangs."""
         self._node = node
         self._cluster = cluster
         self._states = states
@@ -223,8 +224,12 @@ class Queries:
 
     async def restart(self, request: Restart, stream: Stream) -> None:
         """Has no end: the client waits for that of the daemon, however long it takes, and nothing
-        is asked of it meanwhile."""
-        self._restart()
+        is asked of it meanwhile.
+
+        Raises:
+            OperationError: a new process could not begin; this one goes on.
+        """
+        await self._restart()
         await asyncio.Event().wait()
 
     async def _ask(self, event: Callable[[int], e.Event]) -> Outcome:

@@ -78,6 +78,17 @@ def hindrances(home: Path, file: Path | None = None, me: int | None = None) -> I
         yield Hindrance(place, cause, cure[:1].upper() + cure[1:], error)
 
 
+def refuse_hindered(home: Path, file: Path | None = None) -> None:
+    """As :func:`hindrances`.
+
+    Raises:
+        ElasticdError: what a daemon of that home would end of, the first of it.
+        OSError: the disk doesn't give what is there.
+    """
+    for hindrance in hindrances(home, file):
+        raise hindrance.error
+
+
 def belonging(home: Path, settings: NodeConfig | None) -> Belonging | None:
     """What the daemon of a home shows others. None: it has nothing yet, and makes a cluster of its
     own, which others can join.

@@ -37,7 +37,11 @@ def test_nothing_is_answered_before_the_end(tmp_path: Path) -> None:
 
     async def main() -> None:
         asked: list[str] = []
-        desk = cast(Any, SimpleNamespace(_restart=lambda: asked.append("again")))
+
+        async def begin() -> None:
+            asked.append("again")
+
+        desk = cast(Any, SimpleNamespace(_restart=begin))
         answering = asyncio.ensure_future(Queries.restart(desk, Restart(), cast(Any, None)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
