@@ -21,7 +21,7 @@ _OWN_WORDS = frozenset({
     "address could not be measured", "address is not dialled any more",
     "address is not dialled anew", "peer disconnected", "not listened on",
     "connection failed", "node is dead", "leaves the view", "gives up its view", "no web page yet",
-    "no web page", "daemon stops", "checkpoint damaged", "checkpoint not stored",
+    "daemon stops", "checkpoint damaged", "checkpoint not stored",
     "the store can't be read",
 })  # fmt: skip
 """Lines of which ``reason`` and ``why`` are the daemon's and the system's."""

@@ -99,19 +99,27 @@ class WebDoor:
         everywhere = self._host == EVERYWHERE
         self._shown = settings.addresses[0].rpartition(":")[0] if everywhere else self._host
         self._command, self._sleep = command or command_of(home, settings), sleep
+        self._told: WebPlace | None = None
+        self._why = ""
+        self._foreign = False
+        """Another account had the port, and the token is still that of before."""
 
     async def keep(self) -> None:
-        """Until it is cancelled. A disk that hangs, or a name that nobody resolves, holds up only
-        this."""
-        try:
-            if why := await asyncio.to_thread(self._hindrance):
-                await self._tell(WebPlace(why=why))
-                return
-            with await self._listen() as listening:
-                await self._tell(WebPlace(self._shown, self._port, not is_loopback(self._host)))
-                await self._attend(listening)
-        except OSError as error:  # a full disk, say: the page is not worth the daemon
-            log.warning("no web page", reason=str(error))
+        """Until it is cancelled; it returns only where no page is wanted, or can be. A disk that
+        hangs, or a name that nobody resolves, holds up only this."""
+        while True:
+            try:
+                if why := await asyncio.to_thread(self._hindrance):
+                    await self._tell(WebPlace(why=why))
+                    return
+                with await self._listen() as listening:
+                    await self._renew()
+                    await self._tell(WebPlace(self._shown, self._port, not is_loopback(self._host)))
+                    self._why = ""
+                    await self._attend(listening)
+            except OSError as error:  # a full disk, say: the page is not worth the daemon
+                await self._not_yet(str(error))
+            await self._sleep(BUSY_SECONDS)
 
     def _hindrance(self) -> str:
         if self._port == 0:
@@ -122,30 +130,41 @@ class WebDoor:
         return ""
 
     async def _listen(self) -> socket.socket:
-        """The socket, once the port is free. If another account had it, that may have been shown
-        the token by who thought that we were there: another one counts from then on."""
-        told, foreign, asked = "", False, False
+        """The socket, once the port is free."""
+        asked = False
         while True:
             try:
-                found = await asyncio.to_thread(_listening, self._host, self._port)
-                if foreign:
-                    await asyncio.to_thread(renew_token, self._home)
-                    log.warning("the web page has a new token", reason=_SHOWN, cure=_SHOW)
-                return found
+                return await asyncio.to_thread(_listening, self._host, self._port)
             except OSError as error:
                 why = f"{self._host}:{self._port}: {error.strerror or error}"
                 taken = error.errno == errno.EADDRINUSE
-            if taken and not foreign and not (asked and self._asks_once):
+            if taken and not self._foreign and not (asked and self._asks_once):
                 asked = True
-                foreign = await asyncio.to_thread(self._strangers, self._host, self._port)
-            if why != told:
-                told = why
-                await self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))
-                log.warning("no web page yet", reason=why)
+                self._foreign = await asyncio.to_thread(self._strangers, self._host, self._port)
+            await self._not_yet(why)
             await self._sleep(BUSY_SECONDS)
 
+    async def _renew(self) -> None:
+        """If another account had the port, that may have been shown the token by who thought that
+        we were there: another one counts from now on."""
+        if self._foreign:
+            await asyncio.to_thread(renew_token, self._home)
+            self._foreign = False
+            log.warning("the web page has a new token", reason=_SHOWN, cure=_SHOW)
+
+    async def _not_yet(self, why: str) -> None:
+        """Say why there is no page now: it is tried again."""
+        if why != self._why:
+            self._why = why
+            log.warning("no web page yet", reason=why)
+        with contextlib.suppress(OSError):  # a disk that takes nothing doesn't take this either
+            await self._tell(WebPlace(why=f"{why} (it tries again every {BUSY_SECONDS:g} s)"))
+
     async def _tell(self, place: WebPlace) -> None:
-        await asyncio.to_thread(tell_place, self._home, place)
+        if place != self._told:
+            self._told = None
+            await asyncio.to_thread(tell_place, self._home, place)
+            self._told = place
 
     async def _attend(self, listening: socket.socket) -> None:
         def told(state: tenacity.RetryCallState) -> None:
@@ -176,8 +195,8 @@ class WebDoor:
     async def _serve(self, listening: socket.socket) -> int:
         """Have a process serve until it ends; its exit status."""
         fd = listening.fileno()
-        with await asyncio.to_thread(open_private, self._home / LOG_FILE, "wb") as output:
-            try:
+        try:
+            with await asyncio.to_thread(open_private, self._home / LOG_FILE, "wb") as output:
                 process = await asyncio.create_subprocess_exec(
                     *self._command(fd),
                     stdin=PIPE,
@@ -188,9 +207,9 @@ class WebDoor:
                     pass_fds=(fd,),
                     start_new_session=True,
                 )
-            except OSError as error:
-                log.warning("the web page's process can't be started", reason=str(error))
-                return -1
+        except OSError as error:  # no descriptors are left, say: who knocked waits for the next try
+            log.warning("the web page's process can't be started", reason=str(error))
+            return -1
         try:
             return await process.wait()
         finally:

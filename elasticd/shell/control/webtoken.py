@@ -8,6 +8,7 @@ or why it doesn't.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -90,8 +91,13 @@ def metrics_token(token: str) -> str:
 
 
 def tell_place(home: Path, place: WebPlace) -> None:
-    """Raises OSError: it can't be written."""
-    write_whole(home / PLACE_FILE, json.dumps(asdict(place)).encode())
+    """Raises OSError: it can't be written; what was told before is no longer told."""
+    try:
+        write_whole(home / PLACE_FILE, json.dumps(asdict(place)).encode())
+    except OSError:
+        with contextlib.suppress(OSError):
+            (home / PLACE_FILE).unlink()
+        raise
 
 
 def place_of(home: Path) -> WebPlace:
@@ -102,4 +108,7 @@ def place_of(home: Path) -> WebPlace:
             str(said["host"]), int(said["port"]), bool(said["tls"]), str(said.get("why", ""))
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return WebPlace(why="its daemon is of a version that serves none, or has only just begun")
+        return WebPlace(
+            why="its daemon is of a version that serves none, or has only just begun, or its disk"
+            " takes nothing"
+        )

@@ -31,6 +31,7 @@ from elasticd.shell.control.webtoken import (
     tell_place,
     token_of,
 )
+from elasticd.shell.storage.durable import PARTIAL_SUFFIX
 from tests.integration.otheraccount import need_root
 from tests.nobody import NOBODY, as_nobody
 
@@ -155,6 +156,43 @@ async def test_one_that_fails_is_started_again_after_a_pause(
 
 @pytest.mark.process
 @in_a_loop
+async def test_who_knocks_is_served_once_a_process_can_be_started(tmp_path: Path) -> None:
+    """It has no log as long as a folder lies in its place."""
+    in_its_place = tmp_path / webdoor.LOG_FILE
+    in_its_place.mkdir()
+    pauses: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            in_its_place.rmdir()
+
+    async with kept(tmp_path, sleep=noted) as port:
+        await knock(port)
+        assert place_of(tmp_path).port == port
+    assert pauses == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", [METRICS_FILE, PLACE_FILE])
+@in_a_loop
+async def test_a_disk_that_refuses_is_tried_again(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    told: list[str] = []
+
+    async def noted(seconds: float) -> None:
+        told.append(place_of(tmp_path).why)
+        if len(told) == 2:
+            (tmp_path / name).rmdir()
+
+    async with kept(tmp_path, sleep=noted) as port:
+        assert place_of(tmp_path).port == port
+    assert len(told) == 2 and all(told)
+    if name == METRICS_FILE:
+        assert name in told[0] and "every 30 s" in told[0]
+
+
+@pytest.mark.process
+@in_a_loop
 async def test_a_process_ends_with_its_daemon(tmp_path: Path) -> None:
     async with kept(tmp_path) as port:
         pid = await knock(port, "")
@@ -197,6 +235,39 @@ async def test_after_another_account_had_the_port_there_is_a_new_token(
         await until(lambda: place_of(tmp_path).port == port)
         assert (token_of(tmp_path) == before) is ours
         assert (tmp_path / METRICS_FILE).read_text() == metrics_token(token_of(tmp_path))
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@in_a_loop
+async def test_a_new_token_that_the_disk_refused_is_drawn_later(tmp_path: Path) -> None:
+    """Until then the port is free for the next try, and nobody is let in with the old one."""
+    other = socket.create_server(("127.0.0.1", 0))
+    port = other.getsockname()[1]
+    make_token(tmp_path)
+    before = token_of(tmp_path)
+    pauses: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            other.close()
+            (tmp_path / f"{TOKEN_FILE}{PARTIAL_SUFFIX}").mkdir()
+        else:
+            assert token_of(tmp_path) == before
+            (tmp_path / f"{TOKEN_FILE}{PARTIAL_SUFFIX}").rmdir()
+
+    door = WebDoor(
+        tmp_path,
+        NodeConfig(dashboard_port=port),
+        sleep=noted,
+        strangers=lambda host, port: True,
+    )
+    task = asyncio.create_task(door.keep())
+    try:
+        await until(lambda: place_of(tmp_path).port == port)
+        assert len(pauses) == 2 and token_of(tmp_path) not in ("", before)
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -324,6 +395,14 @@ def test_a_link_in_its_place(tmp_path: Path) -> None:
 def test_a_place_that_nobody_understands(tmp_path: Path, text: str) -> None:
     (tmp_path / PLACE_FILE).write_text(text)
     assert place_of(tmp_path).why
+
+
+def test_a_place_that_cannot_be_told_is_not_the_one_of_before(tmp_path: Path) -> None:
+    tell_place(tmp_path, WebPlace("h", 1, True))
+    (tmp_path / f"{PLACE_FILE}{PARTIAL_SUFFIX}").mkdir()
+    with pytest.raises(OSError):
+        tell_place(tmp_path, WebPlace(why="none"))
+    assert place_of(tmp_path).why and place_of(tmp_path).port == 0
 
 
 def test_a_place(tmp_path: Path) -> None:
