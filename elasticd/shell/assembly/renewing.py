@@ -133,7 +133,7 @@ class Renewing:
     def _begin(self) -> None:
         self._news.set()
         if self._own is None or self._own.done():
-            self._own = self._tasks.start(self._until_new())
+            self._own = self._tasks.keep("renewing this node's certificate", self._until_new)
 
     async def _until_new(self) -> None:
         again = tenacity.AsyncRetrying(
@@ -157,7 +157,11 @@ class Renewing:
         self._news.clear()
         if (new := await self._attempt()) is None:
             return False
-        self._credentials.show(new, *papers.shown(self._home))
+        try:
+            self._credentials.show(new, *papers.shown(self._home))
+        except _FAULTS as error:
+            self._complain("this node", f"its new certificate can't be shown: {error}")
+            return False
         log.info("this node renewed its certificate")
         self._around.shown()
         return True

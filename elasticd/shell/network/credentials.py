@@ -59,13 +59,18 @@ class Credentials:
         self.show(member, certificate, key)
 
     def show(self, member: MemberPapers, certificate: Path, key: Path) -> None:
-        """Show this from now on; what is connected stays so."""
+        """Show this from now on; what is connected stays so.
+
+        Raises:
+            OSError, ValueError: it can't be read; what was shown before still is.
+        """
+        incoming = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
+        outgoing = _context(ssl.PROTOCOL_TLS_CLIENT, member, certificate, key)
+        guests = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
+        guests.verify_mode = ssl.CERT_NONE
         self.member = member
         self._own: Issued | None = None
-        self.incoming = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
-        self.outgoing = _context(ssl.PROTOCOL_TLS_CLIENT, member, certificate, key)
-        self.guests = _context(ssl.PROTOCOL_TLS_SERVER, member, certificate, key)
-        self.guests.verify_mode = ssl.CERT_NONE
+        self.incoming, self.outgoing, self.guests = incoming, outgoing, guests
 
     @property
     def own(self) -> Issued:
