@@ -37,7 +37,9 @@ PARTITIONS: tuple[Partition, ...] = get_args(Partition)
 ROLES: tuple[NodeRole, ...] = get_args(NodeRole)
 """The first of them that a node has says what it does: it has those behind it, too."""
 
-_HOST = "[A-Za-z0-9._-]+"
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+_HOST = rf"{_LABEL}(?:\.{_LABEL})*\.?"
+"""Nobody can look up another: each part of a name has 63 letters at most, and none is empty."""
 _name: Rule = text(NODE_ID, OF_NODE_ID)
 
 

@@ -8,6 +8,7 @@ import errno
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 import tenacity
@@ -148,9 +149,15 @@ class Dialler:
             self._begin(Dial(address, learned=True, hinted=True))
 
     def _begin(self, dial: Dial) -> None:
+        try:
+            split_address(dial.address)
+        except ValueError as error:  # an earlier version has taken it, and noted it in the home
+            self.gate.complain(dial.address, f"it is not dialled: {error}")
+            return
         if len(self.dials) < MAX_ADDRESSES:
             self.dials[dial.address] = dial
-            dial.task = self.tasks.start(self._keep_dialled(dial))
+            work = partial(self._keep_dialled, dial)
+            dial.task = self.tasks.keep(f"dialling {dial.address}", work)
 
     def may_forget(self, address: str) -> None:
         """Nobody but daemons says any more that another one is there."""
@@ -196,7 +203,8 @@ class Dialler:
         await cancel([dial.task for dial in self.dials.values() if dial.task is not None])
 
     async def _keep_dialled(self, dial: Dial) -> None:
-        """Connect, and again whenever the connection ends, until cancelled."""
+        """Connect, and again whenever the connection ends, until cancelled. What nobody has thought
+        of is raised, and loses no address: this is begun again."""
         try:
             while True:
                 answered: Answered | None = await dial.attempts(self.table.advertises)(

@@ -38,7 +38,10 @@ def looked_up(address: str) -> list[tuple[str, int]]:
     host, port = split_address(address)
     if _is_numeric(host):
         return [(host, port)]
-    found = socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a name that can't be asked for is nobody's
+        raise socket.gaierror(socket.EAI_NONAME, f"{host}: {error}") from None
     return list(dict.fromkeys((str(each[4][0]), port) for each in found))
 
 

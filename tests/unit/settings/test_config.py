@@ -68,6 +68,13 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
         ("listen = '127.0.0.1:0'", '1: listen: must be "host:port", not "127.0.0.1:0"'),
         ("listen = '127.0.0.1:65536'", '1: listen: must be "host:port", not "127.0.0.1:65536"'),
         ("listen = '[::1]:7070'", '1: listen: must be "host:port", not "[::1]:7070"'),
+        ("listen = 'mac-2..local:1'", '1: listen: must be "host:port", not "mac-2..local:1"'),
+        ("peers = ['.:1']", '1: peers[0]: must be "host:port", not ".:1"'),
+        ("advertise = ['.a:1']", '1: advertise[0]: must be "host:port", not ".a:1"'),
+        (
+            "dashboard_host = 'a..'",
+            '1: dashboard_host: must be a host name or an address, not "a.."',
+        ),
         ("peers = 'a:1'", '1: peers: must be an array, not "a:1"'),
         ("peers = [\n'a:1',\n'b']", '3: peers[1]: must be "host:port", not "b"'),
         ("[notify]\nparkt = 'x'", '2: notify.parkt: unknown key; did you mean "parked"?'),
@@ -85,6 +92,20 @@ def test_mistakes_are_named(text: str, error: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, text)
     assert str(raised.value) == f"{tmp_path}/elasticd.toml:{error}"
+
+
+@pytest.mark.parametrize("host", ["mac-2.local", "mac-2.local.", "a" * 63, f"x.{'a' * 63}.", "_a-"])
+def test_a_host_is_taken_that_can_be_looked_up(host: str) -> None:
+    assert config.split_address(f"{host}:1") == (host, 1)
+    host.encode("idna")
+
+
+@pytest.mark.parametrize(
+    "host", ["mac-2..local", ".local", "local..", ".", "", "a" * 64, f"{'a' * 64}.x"]
+)
+def test_one_that_nobody_can_look_up_is_not(host: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        config.split_address(f"{host}:1")
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_an_address_is_looked_up_by_nobody(run: Run) -> None:
     run(main())
 
 
+def test_a_name_that_cannot_be_asked_for_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(host: str, *_: object, **__: object) -> None:
+        raise UnicodeError("label too long")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    with pytest.raises(socket.gaierror, match=r"mac-1\.local: label too long"):
+        lookups.looked_up("mac-1.local:7070")
+
+
 def test_a_name_stands_for_its_addresses_of_ipv4_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
