@@ -7,7 +7,9 @@ of the holder ``model.layers.0``.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from types import CellType, FunctionType, MethodType
 from typing import Any, Protocol
 
@@ -184,6 +186,30 @@ class _OfCells:
         return dict(self.contents()).get(name)
 
 
+class _OfArguments:
+    """What was bound to a function, and changes in place: the script may have it, too."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = {k: v for k, v in given.items() if isinstance(v, (dict, list))}
+
+    def values(self) -> dict[str, Any]:
+        return {k: v for k, v in self._given.items() if is_plain(v)}
+
+    def put(self, name: str, value: Any) -> None:
+        there = self._given[name]
+        there.clear()
+        if isinstance(there, dict):
+            there.update(value)
+        else:
+            there.extend(value)
+
+    def drop(self, name: str) -> None:
+        pass
+
+    def found(self, name: str) -> Any:
+        return self._given.get(name)
+
+
 class _OfState:
     """An object that gives and takes its state as a whole."""
 
@@ -257,23 +283,39 @@ def _of_part(name: str, value: Any, found: dict[str, Holder]) -> None:
     elif isinstance(value, np.random.Generator):
         bits = value.bit_generator
         found[name] = _OfState(lambda: bits.state, lambda saved: setattr(bits, "state", saved))
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value[:MOST_LEAVES]):
-            _of_part(f"{name}.{number}", item, found)
+    elif isinstance(value, (list, tuple, dict)):
+        for key, item in _items(value):
+            _of_part(f"{name}.{key}", item, found)
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What is in a list, tuple or dict, with what it is called there; of anything else itself."""
+    if isinstance(value, dict):
+        return islice(value.items(), MOST_LEAVES)
+    return enumerate(value[:MOST_LEAVES] if isinstance(value, (list, tuple)) else [value])
 
 
 def _of_schedule(name: str, schedule: Any, found: dict[str, Holder], depth: int = 0) -> None:
-    """A function with what it has from around it, or an object that is called."""
+    """A function with what it has from around it, a partial one with its arguments, or an object
+    that is called; and what of these can be called itself."""
     if isinstance(schedule, MethodType):
         schedule = schedule.__self__
-    if depth > _DEEPEST or isinstance(schedule, type):
+    if depth > _DEEPEST or isinstance(schedule, (type, Module, optim.Optimizer)):
         return
+    inner: dict[str, Any] = {}
     if isinstance(schedule, FunctionType):
         names, cells = schedule.__code__.co_freevars, schedule.__closure__ or ()
         found[name] = held = _OfCells(names, cells)
-        for of, value in held.contents():
-            for number, part in enumerate(value if isinstance(value, (list, tuple)) else [value]):
-                if isinstance(part, FunctionType):
-                    _of_schedule(f"{name}.{of}.{number}", part, found, depth + 1)
+        inner = dict(held.contents())
+    elif isinstance(schedule, partial):
+        given = dict(enumerate(schedule.args)) | schedule.keywords
+        inner = {f"arguments.{key}": value for key, value in given.items()}
+        found[f"{name}.arguments"] = _OfArguments({str(k): v for k, v in given.items()})
+        _of_schedule(name, schedule.func, found, depth + 1)
     elif hasattr(schedule, "__dict__"):
         found[name] = _OfObject(schedule)
+        inner = vars(schedule)
+    for of, value in inner.items():
+        for key, part in _items(value):
+            if callable(part):
+                _of_schedule(f"{name}.{of}.{key}", part, found, depth + 1)
