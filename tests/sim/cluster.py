@@ -194,7 +194,13 @@ class Setup:
     def grain_seconds_of(self, step: int) -> tuple[float, float]:
         """What a grain of that step takes on a node that isn't slow: least and most."""
         longer = self.longer
-        return (longer.seconds,) * 2 if longer and longer.meets(step) else self.grain_seconds
+        meets = longer and not longer.reducing and longer.meets(step)
+        return (longer.seconds,) * 2 if longer and meets else self.grain_seconds
+
+    def reduce_seconds_of(self, step: int) -> float:
+        """What a reduction of that step takes beyond the usual."""
+        longer = self.longer
+        return longer.seconds if longer and longer.reducing and longer.meets(step) else 0.0
 
 
 def words(moment: tuple[float, str, object]) -> str:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Longer:
-    """Of every job of a run: each ``every``-th step from ``first`` on takes ``seconds`` a grain."""
+    """Of every job of a run: each ``every``-th step from ``first`` on takes ``seconds`` a grain, or
+    to be reduced."""
 
     first: int
     seconds: float
     every: int = 1
+    reducing: bool = False
 
     def meets(self, step: int) -> bool:
         """Whether that step takes longer."""

@@ -159,10 +159,11 @@ class Ring:
 
     def _complete(self, key: tuple[str, int], arrived: dict[int, Arrival]) -> None:
         self.cluster.checkers.collective(self.world, key, arrived)
+        longer = self.cluster.setup.reduce_seconds_of(key[1]) if key[0] == "step" else 0.0
         for rank in sorted(arrived):
             # Those whose last chunk has come get it even if a neighbour dies meanwhile.
             chance = arrived[rank].reducer.chance("collectives")
-            delay, lucky = chance.uniform(0.001, 0.008), chance.random() < 0.5
+            delay, lucky = longer + chance.uniform(0.001, 0.008), chance.random() < 0.5
             arrived[rank].reducer.later(delay, partial(self._deliver, arrived[rank], lucky))
 
     def _deliver(self, arrival: Arrival, lucky: bool) -> None:

@@ -164,6 +164,7 @@ def convergence_seconds(cluster: Cluster) -> float:
     slowest = max((1.0, *setup.slowness))
     work = sum(
         2 * (spec.batch.global_ * slowest * setup.grain_seconds_of(step)[1] + 1.0)
+        + 2 * setup.reduce_seconds_of(step)
         for spec in cluster.specs.values()
         for step in range(1, spec.train.steps + 1)
     )

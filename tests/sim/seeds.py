@@ -40,7 +40,7 @@ _WEATHERS = (
 _POISON = 0.04
 """The share of runs in which a step kills who computes it."""
 _LONGER = 0.03
-"""The share of runs with steps that take longer than others."""
+"""The share of runs with steps that take longer than others, or longer to be reduced."""
 _LONG_CODE_SECONDS = 120.0
 _FALLS = 0.02
 """Of those that are left: a step takes the machine down that computes it."""
@@ -190,8 +190,9 @@ def _longer(seed: int, shape: JobShape, slowness: tuple[float, ...]) -> dict[str
         return {}
     first = chance.randint(1, shape.steps)
     every = chance.choice((1, 3)) if first > shape.steps - 4 else shape.steps // 3
-    most = _LONG_CODE_SECONDS / (shape.grains * max((1.0, *slowness)))
-    longer = Longer(first, most * chance.uniform(0.03, 0.6), every)
+    reducing = chance.random() < 0.4
+    parts = 1.0 if reducing else shape.grains * max((1.0, *slowness))
+    longer = Longer(first, _LONG_CODE_SECONDS / parts * chance.uniform(0.03, 0.6), every, reducing)
     return {"longer": longer, "jobs": (replace(shape, user_code_seconds=_LONG_CODE_SECONDS),)}
 
 

@@ -119,6 +119,13 @@ class Course:
         self.committed = max(self.committed, world.step)
         self.moved_at = now
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether all members have delivered a step, and wait for its sum."""
+        members = () if self.world is None else self.world.members
+        phases = [told.phase for told in self.progress.values()]
+        return 1 < len(members) == len(phases) and all(phase == "reduce" for phase in phases)
+
     def heard_of(self, committed: int) -> None:
         """A member knows of that step."""
         self.committed = max(self.committed, committed)
@@ -132,6 +139,8 @@ class Course:
         """A member's progress in the world; whether another step is committed."""
         before = self.progress.get(node)
         if before is None or _place(before) != _place(progress):
+            if self.exchanges:
+                self.patience.exchanged(now - self.moved_at, now)
             self.moved_at = now
         self.progress[node] = progress
         self.patience.saw(node, progress, now)

@@ -4,9 +4,9 @@ Whoever waits for others is in the phase ``reduce`` and is never late by itself.
 seconds in a phase, for ``compute`` seconds a grain, so that a larger share is no hang. The first
 steps of a new trainer teach nothing and have the generous limit: it may still compile.
 
-A step may also take far longer than all before it: longer samples, or a loss that is compiled anew.
-Nothing tells that from a hang but another try. So a step that was overstayed has more time in each
-try, and if it passes then, having taken long, that is learned as well.
+A step may also take far longer than all before it: longer samples, a loss that is compiled anew, or
+a network that became slow. Nothing tells that from a hang but another try. So a step that was
+overstayed has more time in each try, and if it passes then, having taken long, that is learned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ FLOOR_SECONDS = 4.0
 EVALUATE_FACTOR = 10.0
 """Validation may take this many times as long as other code of the script's own."""
 LONGEST_FACTOR = 4.0
-"""A phase may take this many times as long as it ever did."""
+"""A phase may take this many times as long as it ever did lately, or others took for that step."""
+_REMEMBERED = 2000
+"""After so many more phases what was the longest counts a third, as it may have been a hiccup."""
 GROWTH = 4.0
 """By so much a limit grows with each try of a step that was overstayed, and while no member has
 delivered the step: that all hang at once is less likely than that it takes longer."""
@@ -50,6 +52,8 @@ class Late:
 
 
 Clock = WorkPhase | Literal["enter"]
+_EXCHANGE = "exchange"
+"""Of a reduction what comes when all have delivered."""
 _ENTERING: Literal["enter"] = "enter"
 """A member has the world, and its trainer has yet to be heard of: the script's own code may still
 run. One that hung before the world was formed never comes out of that."""
@@ -89,7 +93,9 @@ class Patience:
     user_code_seconds: float
     samples: dict[str, deque[float]] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
-    """As ``samples``, of all times, and with the steps that were overstayed and passed later."""
+    """As ``samples``, but the longest, with steps that were overstayed and passed later."""
+    passed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """What a phase took somebody in the newest step in which it is over, and which step that is."""
     doubts: dict[str, _Overstay] = field(default_factory=dict)
     """The last step of each phase that was overstayed."""
     new: dict[NodeId, int] = field(default_factory=dict)
@@ -115,7 +121,7 @@ class Patience:
 
     def forget(self) -> None:
         """What was learned holds no more: the work of a step is another."""
-        for known in (self.samples, self.limits, self.longest, self.doubts):
+        for known in (self.samples, self.limits, self.longest, self.passed, self.doubts):
             known.clear()
 
     def follow(self) -> None:
@@ -145,27 +151,55 @@ class Patience:
     def _learn(self, node: NodeId, place: _Place, seconds: float) -> None:
         """That phase is over, and took so long."""
         each, known = seconds / max(1, self._units(node, place)), place.phase
+        step, longest = self.passed.get(known, (-1, 0.0))
+        if place.step >= step:
+            self.passed[known] = place.step, max(each, longest if place.step == step else 0.0)
+        doubt = self._doubt(known, place.step)
         if not self._is_new(node):
             self.samples.setdefault(known, deque(maxlen=_SAMPLES)).append(each)
             self.limits.pop(known, None)
-        elif not (doubt := self._doubt(place)) or 2 * seconds < doubt.limit_seconds:
+        elif doubt is None or 2 * seconds < doubt.limit_seconds:
             return
-        self.longest[known] = max(each, self.longest.get(known, 0.0))
+        self._lasted(known, each)
+
+    def _lasted(self, known: str, each: float) -> None:
+        faded = self.longest.get(known, 0.0) * (1 - 1 / _REMEMBERED)
+        self.longest[known] = max(each, faded)
+
+    def exchanged(self, seconds: float, now: float) -> None:
+        """All had delivered a step for so long when one of them came further."""
+        if now - self.looked <= _BLIND_SECONDS:
+            self._lasted(_EXCHANGE, seconds)
+
+    def give_up(self, step: int, limit_seconds: float) -> None:
+        """All have delivered the step behind ``step``, and nothing has moved for so long."""
+        assert self.world is not None
+        self._take_doubt(_EXCHANGE, step, limit_seconds, self.world.generation)
 
     def _is_new(self, node: NodeId) -> bool:
         return self.new.get(node, 0) > 0
 
-    def _doubt(self, place: _Place) -> _Overstay | None:
-        """That of the step at which a member is."""
-        doubt = self.doubts.get(place.phase)
-        return doubt if doubt is not None and doubt.step == place.step else None
+    def _doubt(self, known: str, step: int) -> _Overstay | None:
+        """Whether that step was overstayed in that phase."""
+        doubt = self.doubts.get(known)
+        return doubt if doubt is not None and doubt.step == step else None
+
+    def _tries(self, known: str, step: int) -> int:
+        """In how many earlier worlds it was."""
+        doubt, world = self._doubt(known, step), self.world
+        if doubt is None or world is None:
+            return 0
+        return doubt.times + (doubt.generation != world.generation)
 
     def _units(self, node: NodeId, place: _Place) -> int:
-        """Grains of the member's share in the step that it computes; else 1."""
-        if place.phase != "compute" or self.world is None:
-            return 1
+        """What is learned for each: the grains that the member computes; else 1."""
+        return self._grains(node, place.step) if place.phase == "compute" else 1
+
+    def _grains(self, node: NodeId, step: int) -> int:
+        """Of the member's share in the step behind ``step``."""
+        assert self.world is not None
         world = self.world
-        shares = world.shares_now if place.step == world.step else world.shares
+        shares = world.shares_now if step == world.step else world.shares
         share = shares[world.members.index(node)]
         return sum(end - start for start, end in share)
 
@@ -192,19 +226,23 @@ class Patience:
                 assert_never(place.phase)
 
     def _of_step(self, place: _Place, learned: float, units: int) -> float:
-        assert self.world is not None
-        longest = LONGEST_FACTOR * self.longest.get(place.phase, 0.0)
-        usual = max(FLOOR_SECONDS, max(learned, longest) * max(1, units))
-        doubt = self._doubt(place)
-        tried = 0 if doubt is None else doubt.times + (doubt.generation != self.world.generation)
-        grown = usual * GROWTH ** min(tried + self._is_foremost(place), _MOST_GROWTHS)
+        units, (step, took) = max(1, units), self.passed.get(place.phase, (-1, 0.0))
+        longest = max(self.longest.get(place.phase, 0.0), took if step == place.step else 0.0)
+        usual = max(FLOOR_SECONDS, learned * units)
+        growths = self._tries(place.phase, place.step) + self._is_foremost(place)
+        return self._grown(usual, LONGEST_FACTOR * longest * units, growths)
+
+    def _grown(self, usual: float, longest: float, growths: int) -> float:
+        """Beyond what is ``usual`` a limit has its bound."""
+        grown = max(usual, longest) * GROWTH ** min(growths, _MOST_GROWTHS)
         return max(usual, min(grown, self.user_code_seconds))
 
     def _is_foremost(self, place: _Place) -> bool:
-        """Whether no member that has grains has come further."""
+        """Whether nobody has come further, of those who have something to do in that step."""
+        mine = (place.step, place.phase in _DELIVERED)
         return not any(
-            (other.step, other.phase in _DELIVERED) > (place.step, place.phase in _DELIVERED)
-            and self._units(node, other)
+            (other.step, other.phase in _DELIVERED) > mine
+            and (place.phase == "update" or self._grains(node, place.step))
             for node, other in self.places.items()
         )
 
@@ -222,9 +260,16 @@ class Patience:
         return self.limits[phase]
 
     def reduce_limit(self, default: float) -> float:
-        """Seconds that a reduction to which all have delivered may stand still."""
+        """Seconds that a reduction to which all have delivered may stand still; what is learned of
+        reductions has waiting in it, so alone it makes the limit no longer."""
         learned = self.learned("reduce")
-        return default if learned is None else min(default, max(FLOOR_SECONDS, learned))
+        usual = default if learned is None else min(default, max(FLOOR_SECONDS, learned))
+        longest = LONGEST_FACTOR * self.longest.get(_EXCHANGE, 0.0)
+        return self._grown(usual, longest, self._tries(_EXCHANGE, self._delivered()))
+
+    def _delivered(self) -> int:
+        """The step behind which all members have delivered one."""
+        return min((place.step for place in self.places.values()), default=-1)
 
     def late(self, now: float, generation: Tag) -> list[Late]:
         """Members that have overstayed, each told once in a world."""
@@ -244,14 +289,15 @@ class Patience:
                 self.told.add(node)
                 found.append(Late(node, place.doing, place.step + 1, seconds, limit))
         for each in found:
-            self._take_doubt(self.places[each.node], each.limit_seconds, generation)
+            place = self.places[each.node]
+            self._take_doubt(place.phase, place.step, each.limit_seconds, generation)
         return found
 
-    def _take_doubt(self, place: _Place, limit: float, generation: Tag) -> None:
+    def _take_doubt(self, known: str, step: int, limit: float, generation: Tag) -> None:
         """A member has overstayed, and others may yet in this world."""
-        doubt = self._doubt(place)
+        doubt = self._doubt(known, step)
         if doubt is None:
-            self.doubts[place.phase] = _Overstay(place.step, limit, generation)
+            self.doubts[known] = _Overstay(step, limit, generation)
         elif doubt.generation != generation:
             doubt.generation, doubt.times = generation, doubt.times + 1
 

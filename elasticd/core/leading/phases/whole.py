@@ -189,6 +189,7 @@ class Whole:
             step, seconds = office.course.committed + 1, office.reduce_seconds()
             step = min(step, office.last_step)  # a world that starts there waits, too
             text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
+            office.course.patience.give_up(office.course.committed, seconds)
             # Which of them keeps the ring from moving, nobody knows.
             return Blames((Blame(world.members[0], "hang", text, confidence="possible"),))
         for late in office.course.patience.late(office.ctx.now, world.generation):
@@ -204,12 +205,9 @@ class Whole:
         return None
 
     def _reduction_hangs(self) -> bool:
-        office, members = self.office, self.world.members
-        if len(members) < 2:
-            return False
-        phases = [p.phase for p in office.course.progress.values()]
-        stuck = len(phases) == len(members) and all(phase == "reduce" for phase in phases)
-        return stuck and office.ctx.now - office.course.moved_at >= office.reduce_seconds()
+        office, course = self.office, self.office.course
+        stands = office.ctx.now - course.moved_at
+        return course.exchanges and stands >= office.reduce_seconds()
 
     def deadlines(self) -> list[float]:
         office = self.office
