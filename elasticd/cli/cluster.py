@@ -20,7 +20,6 @@ from elasticd.cli.clusterhome import damage_told, member_home, moment, own_home
 from elasticd.cli.options import Common, Home, Json, Node, common, finite
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.cli.tables import Table
-from elasticd.client import restarting
 from elasticd.client.processes import find_daemon
 from elasticd.core.words.codec import to_plain
 from elasticd.core.words.requests.looking import ShowStatus
@@ -426,10 +425,12 @@ def _put_out(
 
 def _begin_anew(home: Path) -> bool:
     """A daemon that runs is to know its new papers. Whether one does."""
+    from elasticd.cli.service import begin_anew
+
     if find_daemon(home) is None:
         return False
     try:
-        restarting.restart(home, warn)
+        begin_anew(home)
     except NoDaemonError:
         return False
     return True

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
 
+from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.interrupts import Interrupts
+from elasticd.cli.logend import LOG_LINES, printed_lines, with_log
 from elasticd.cli.options import Common, Follow, Home, Json, common
 from elasticd.cli.screen import print_json, say, warn
 from elasticd.client import restarting
@@ -29,8 +29,6 @@ app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, rich
 
 READY_SECONDS = 60.0
 """What a daemon gets to answer after its start."""
-_LOG_LINES = 15
-"""Of its log, if it doesn't."""
 
 User = Annotated[
     str | None,
@@ -185,30 +183,6 @@ def _home_of(account: str) -> Path:
     return default_home(environment)
 
 
-def printed_lines(command: Sequence[str]) -> Iterator[str]:
-    """What a command prints, errors too, a line at a time; it is ended when nobody wants more.
-
-    Raises:
-        OperationError: there is no such program here, or it failed: the lines say why.
-    """
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-    except FileNotFoundError:
-        raise OperationError(f"{command[0]}: there is no such program here") from None
-    with process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                yield line.decode("utf-8", "replace").rstrip("\n")
-        except GeneratorExit:
-            process.terminate()
-            raise
-    if process.returncode:
-        raise OperationError(f"{command[0]} ended with status {process.returncode}")
-
-
 def install_and_wait(found: Service, ready: Callable[[Path], object]) -> str:
     """Install it, and wait until its daemon answers; else what was there before is put back, also
     where somebody interrupts it.
@@ -269,11 +243,28 @@ def _await(found: Service, ready: Callable[[Path], object]) -> None:
     try:
         ready(found.home)
     except OperationError as error:
-        last: deque[str] = deque(maxlen=_LOG_LINES)
-        with contextlib.suppress(OperationError):
-            last.extend(printed_lines(found.log_command()))
-        log = "\n".join(f"  {line}" for line in last) or "  (it has logged nothing)"
-        raise OperationError(f"{error}. The end of its log:\n{log}") from None
+        raise with_log(error, found.log_command()) from None
+
+
+def begin_anew(home: Path, user: str | None = None) -> None:
+    """Have the daemon of that home begin anew, whoever has started it.
+
+    Raises:
+        NoDaemonError: none answers there; nothing has changed.
+        OperationError: it goes on as it is, and why; or it doesn't end, or doesn't come back, with
+            the end of its log.
+    """
+    try:
+        restarting.restart(home, warn)
+    except restarting.NotBackError as error:
+        found = installed(home, user)
+        its = found.installed_home()
+        if its is not None and its.resolve() == home.resolve():
+            raise with_log(error, found.log_command()) from None
+        log = home / LOG_FILE
+        if not log.exists():  # it prints to somebody's terminal
+            raise
+        raise with_log(error, ["tail", "-n", str(LOG_LINES), str(log)]) from None
 
 
 def _answers(home: Path) -> None:
@@ -401,7 +392,7 @@ def restart(
     found = installed(options.given_home, user)
     if not dry_run and find_daemon(found.home) is not None:
         with contextlib.suppress(NoDaemonError):
-            restarting.restart(found.home, warn)
+            begin_anew(found.home, user)
             _say("the daemon has begun anew", options, dry_run=False)
             return
     require_same(found, options.given_home)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.client.client import Client
-from elasticd.client.connection import probe
+from elasticd.client.connection import Connection, HungUp, NobodyListens, probe
+from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.core.words.requests.nodes import Restart
 from elasticd.errors import NoDaemonError, OperationError
@@ -23,22 +24,26 @@ BEGIN_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
 
+class NotBackError(OperationError):
+    """A daemon that is to run doesn't answer; its log says why."""
+
+
 def restart(
     home: Path,
     tell: Callable[[str], None] = lambda text: None,
     silent_seconds: float = SILENT_SECONDS,
 ) -> None:
     """Returns when the daemon of that home answers anew. ``tell`` hears what is waited for, where
-    that takes long.
+    that takes long. One that is about to end or to begin, as where another asks the same, is waited
+    for first.
 
     Raises:
         NoDaemonError: none answers there; nothing has changed.
-        OperationError: it does not end, or does not come back.
+        NotBackError: it does not come back.
+        OperationError: it goes on as it is, and why; or it does not end.
     """
-    probe(home / SOCKET_NAME)  # one that was stopped takes connections, too
-    client = Client(home)
-    deadline = time.monotonic() + END_SECONDS
-    with client.open(Restart()) as connection:
+    with _asked(home, tell, silent_seconds) as connection:
+        deadline = time.monotonic() + END_SECONDS
         try:
             if connection.receive(silent_seconds) is None:
                 tell(f"the daemon of {home} is ending; waiting up to {END_SECONDS:g} s for that")
@@ -54,11 +59,34 @@ def restart(
     await_status(home, BEGIN_SECONDS)
 
 
+def _asked(home: Path, tell: Callable[[str], None], silent_seconds: float) -> Connection:
+    """To a daemon that was asked to begin anew. While its process is there, and its socket isn't,
+    it is about to end or to begin: launchd or systemd would end it in the middle of that, or start
+    another one that finds the home taken."""
+    began = time.monotonic()
+    told = False
+    while True:
+        try:
+            probe(home / SOCKET_NAME)  # one that was stopped takes connections, too
+            return Client(home).open(Restart())
+        except (NobodyListens, HungUp):
+            waited = time.monotonic() - began
+            if waited > BEGIN_SECONDS or find_daemon(home) is None:
+                raise
+        if waited >= silent_seconds and not told:
+            tell(
+                f"the daemon of {home} runs and takes no connections, as one that ends or begins;"
+                f" waiting up to {BEGIN_SECONDS:g} s for that"
+            )
+            told = True
+        time.sleep(POLL_SECONDS)
+
+
 def await_status(home: Path, seconds: float) -> dict[str, Any]:
     """What the daemon of that home says, as soon as it says anything.
 
     Raises:
-        OperationError: it doesn't answer in that time.
+        NotBackError: it doesn't answer in that time.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -66,7 +94,7 @@ def await_status(home: Path, seconds: float) -> dict[str, Any]:
             return Client(home).request(ShowStatus(ended=0))
         except NoDaemonError as error:
             if time.monotonic() > deadline:
-                raise OperationError(
+                raise NotBackError(
                     f"the daemon did not come back ({error}): {home / 'daemon.log'} or"
                     " 'elasticctl service logs' says why"
                 ) from None

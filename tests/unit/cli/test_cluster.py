@@ -15,6 +15,7 @@ import pytest
 
 from elasticd.cli import clusterhome
 from elasticd.cli.daemons import name as name_process
+from elasticd.client import restarting
 from elasticd.client.joining import KEY_NAME
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings import config
@@ -293,7 +294,10 @@ def test_a_member_of_another_cluster_does_not_join(ctl: Ctl, first: Path, host: 
     assert (code, "is a member already, as mac-1" in err) == (2, True)
 
 
-def test_a_daemon_that_does_not_answer_must_be_restarted(ctl: Ctl, home: Path, host: Host) -> None:
+def test_a_daemon_that_does_not_answer_must_be_restarted(
+    ctl: Ctl, home: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarting, "BEGIN_SECONDS", 0.0)
     home.mkdir()
     name_process(home / DAEMON_FILE, psutil.Process())
     code, out, _ = ctl("cluster", "join", host.token().text(), "--home", home, "--node-id", "b")

@@ -9,28 +9,35 @@ import plistlib
 import pwd
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
+from elasticd.cli import cluster
 from elasticd.cli import service as commands
+from elasticd.cli.daemons import name as name_process
+from elasticd.cli.logend import printed_lines
 from elasticd.cli.service import (
     Service,
     install_and_wait,
     installed,
     own_agent,
-    printed_lines,
     require_same,
     restart_and_wait,
     service,
     start_and_wait,
 )
+from elasticd.client import restarting
 from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
+from elasticd.settings.places import DAEMON_FILE
 from elasticd.supervision.service import Result, invoking_user
+from tests.unit.client.fake_daemon import FakeDaemon
 from tests.unit.launchd.fake_launchctl import FakeLaunchctl
 from tests.unit.launchd.test_service import mode_only, taken
 
@@ -333,3 +340,67 @@ def test_a_reader_that_has_enough_ends_the_command() -> None:
 def test_a_missing_service_manager_is_named() -> None:
     with pytest.raises(OperationError, match="no-such-tool: there is no such program"):
         next(printed_lines(["no-such-tool"]))
+
+
+class Manager:
+    """Of a service of that home; None: none is installed."""
+
+    def __init__(self, home: Path, of: Path | None) -> None:
+        self.home, self._of = home, of
+
+    def installed_home(self) -> Path | None:
+        return self._of
+
+    def log_command(self, follow: bool = False) -> list[str]:
+        return ["echo", "said to the service manager"]
+
+
+@pytest.fixture
+def not_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The home of a daemon that answers until it is asked to begin anew."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setattr(restarting, "BEGIN_SECONDS", 0.0)
+    name_process(home / DAEMON_FILE, psutil.Process())
+    statuses: list[dict[str, Any]] = [{"jobs": [], "nodes": []}]
+
+    def status(_: dict[str, Any]) -> list[dict[str, Any]]:
+        return [statuses.pop()] if statuses else []
+
+    with FakeDaemon(home, {"restart": [], "status": status}):
+        yield home
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("own", "log", "shown"),
+    [
+        (True, "said into a file\n", "The end of its log:\n  said to the service manager"),
+        (False, "said into a file\n", "The end of its log:\n  said into a file"),
+        (False, None, "says why"),
+    ],
+)
+@pytest.mark.parametrize("begin", [commands.begin_anew, cluster._begin_anew])
+def test_of_a_daemon_that_does_not_come_back_the_end_of_its_log_is_shown(
+    not_back: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: bool,
+    log: str | None,
+    shown: str,
+    begin: Callable[[Path], object],
+) -> None:
+    """That of its service, or what it prints into a file of its home: it may be no service's."""
+    manager = Manager(not_back, not_back if own else None)
+    monkeypatch.setattr(commands, "installed", lambda home, user: manager)
+    if log is not None:
+        (not_back / "daemon.log").write_text(log)
+    with pytest.raises(OperationError, match="did not come back") as failed:
+        begin(not_back)
+    assert str(failed.value).endswith(shown)
+
+
+@pytest.mark.process
+def test_so_it_is_by_service_restart(ctl: Ctl, not_back: Path) -> None:
+    (not_back / "daemon.log").write_text("said into a file\n")
+    code, _, err = ctl("service", "restart", "--home", not_back)
+    assert code == 1 and "The end of its log: said into a file" in " ".join(err.split())

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
+import pytest
+
+from elasticd.cli.daemons import name as name_process
+from elasticd.client.connection import NobodyListens
 from elasticd.client.restarting import restart
 from elasticd.core.words.requests.nodes import Restart
+from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.control.queries import Queries
 from tests.unit.client.fake_daemon import FakeDaemon
 
@@ -30,6 +37,29 @@ def test_it_is_said_what_is_waited_for(tmp_path: Path) -> None:
     with FakeDaemon(tmp_path, {"restart": ending, "status": status}):
         restart(tmp_path, tell, silent_seconds=0.01)
     assert len(said) == 1 and "is ending; waiting up to" in said[0]
+
+
+def test_one_that_is_beginning_anew_is_waited_for(tmp_path: Path) -> None:
+    """As where two ask for it at once: its process is there, and its socket isn't yet."""
+    name_process(tmp_path / DAEMON_FILE, psutil.Process())
+    status: dict[str, Any] = {"jobs": [], "nodes": []}
+    with contextlib.ExitStack() as begun:
+        daemons: list[FakeDaemon] = []
+
+        def tell(text: str) -> None:
+            if not daemons:
+                assert "runs and takes no connections" in text
+                daemon = FakeDaemon(tmp_path, {"restart": [], "status": status})
+                daemons.append(begun.enter_context(daemon))
+
+        restart(tmp_path, tell, silent_seconds=0.0)
+        (daemon,) = daemons
+        assert [request["do"] for request in daemon.requests][:2] == ["status", "restart"]
+
+
+def test_one_whose_process_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(NobodyListens):
+        restart(tmp_path, pytest.fail, silent_seconds=0.0)
 
 
 def test_nothing_is_answered_before_the_end(tmp_path: Path) -> None:
