@@ -149,6 +149,9 @@ def _memory(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Iterator
     if not least:
         yield passed("not known: no recipe, and no earlier job of this name has stored a state")
         return
+    if not facts.memory_bytes:
+        yield passed("not known: the system does not say how much memory there is")
+        return
     value = f"{gibibytes(least)} at least ({whence}) of {gibibytes(facts.memory_bytes)}"
     smaller = "a smaller or quantised model, or fine_tune_type lora" if needs.tuned else "less"
     cure = f"Train {smaller}, or drain that node: 'elasticctl drain {each.node}'"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import psutil
 from mlx.nn.utils import value_and_grad
 from mlx.utils import tree_flatten
 
 from elasticd.errors import UsageError
+from elasticd.machinememory import machine_memory
 from elasticd.recipes.modelfiles import config_of, quantization_of, unloadable
 from elasticd.settings.recipe import HUB, MODEL_CONFIG, MlxLm
 from elasticd.settings.rules import meant, show
@@ -207,7 +207,7 @@ def warm_up(model: Any) -> None:
     """Read the weights now, so that a spare needn't when it is wanted; unless memory is short."""
     parameters = dict(flat(model.parameters()))
     size = sum(array.nbytes for array in parameters.values())
-    if min(room_bytes(), int(psutil.virtual_memory().available)) >= _WARM_SHARE * size:
+    if min(room_bytes(), machine_memory().available_bytes or 0) >= _WARM_SHARE * size:
         mx.eval(parameters)
 
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
-import psutil
 from mlx.utils import tree_flatten
 
 from elasticd.counting import counted
 from elasticd.errors import UsageError
+from elasticd.machinememory import total_bytes
 from elasticd.recovery.fitting import MemoryFit, MemoryHold, MemoryPoint
 from elasticd.settings.distributed import DistributedConfig
 from elasticd.train.steps import relief
@@ -216,7 +216,9 @@ def node_limit(memory_bytes: int | None) -> tuple[int, str]:
         most, said = told, f"this Mac's GPU may use {_gib(told)}, as Metal says"
     else:
         whose = "a node has" if memory_bytes is not None else "this machine has"
-        whole = memory_bytes if memory_bytes is not None else int(psutil.virtual_memory().total)
+        whole = memory_bytes if memory_bytes is not None else total_bytes()
+        if not whole:
+            raise _wrong("this system does not say how much memory it has: say memory_bytes=")
         is_small = whole <= _SMALL_MAC_BYTES
         most = whole * 2 // 3 if is_small else whole * 3 // 4
         said = (

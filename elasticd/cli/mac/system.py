@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-import psutil
-
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
+from elasticd.machinememory import total_bytes
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.nodes import LEAST_MLX, numbers
 from elasticd.preflight.power import (
@@ -82,7 +81,7 @@ def facts_here() -> SystemFacts:
         release=release(),
         machine=platform.machine(),
         chip=chip(),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=total_bytes(),
         python=platform.python_version(),
         mlx=metadata.version("mlx"),
         metal=has_gpu(),

@@ -10,6 +10,7 @@ import psutil
 
 from elasticd import __version__
 from elasticd.core.words.connections import NodeInfo
+from elasticd.machinememory import total_bytes
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.assembly.chip import chip
@@ -66,8 +67,7 @@ def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, 
 
 
 def in_lists(settings: NodeConfig) -> NodeInfo:
-    memory = psutil.virtual_memory().total
-    own = settings.addresses
+    own, memory = settings.addresses, total_bytes()
     told = settings.notify.told
     return NodeInfo(own[0], os.getpid(), chip(), memory, __version__, addresses=own, notifies=told)
 

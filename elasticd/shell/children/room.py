@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
 
-import psutil
 import structlog
+
+from elasticd.machinememory import MachineMemory, machine_memory
+from elasticd.sysctl import LibC, ask
 
 LEAST_LEFT = 0.04
 """Of the whole; with less, memory is about to run out."""
@@ -40,19 +41,26 @@ class LowMemory:
 
 
 def pressure(
-    groups: Iterable[Path], platform: str = sys.platform, level_of: Callable[[], int] | None = None
+    groups: Iterable[Path],
+    platform: str = sys.platform,
+    level_of: Callable[[], int] | None = None,
+    memory: Callable[[], MachineMemory] = machine_memory,
 ) -> LowMemory | None:
     """Why memory is about to run out, on the machine or in one of these cgroups, if it is.
-    ``level_of`` asks macOS."""
-    machine = psutil.virtual_memory()
+    ``level_of`` asks macOS, ``memory`` what the machine has."""
+    left_bytes = (machine := memory()).available_bytes
     if platform == "darwin":
         level = (level_of or macos_level)()
         if level < _WARNING_LEVEL:
             return None
         text = f"macOS reports memory pressure {level} of 4"
         critical = level >= _CRITICAL_LEVEL
-        return LowMemory(text, machine.available, critical=critical, mild=not critical)
-    found = [_shortage(machine.available, machine.total, "memory")]
+        # As much as before, if it isn't known: so no more is given up each time that it is said.
+        known = max(1, machine.total_bytes) if left_bytes is None else left_bytes
+        return LowMemory(text, known, critical=critical, mild=not critical)
+    found = []
+    if left_bytes is not None:
+        found.append(_shortage(left_bytes, machine.total_bytes, "memory"))
     for one in {one for group in groups for one in _with_parents(group)}:
         if (room := left(one)) is not None:
             found.append(_shortage(*room, "memory of its cgroup"))
@@ -66,20 +74,11 @@ def _shortage(left_bytes: int, total_bytes: int, what: str) -> LowMemory | None:
     return LowMemory(text, left_bytes)
 
 
-class LibC(Protocol):
-    """What is asked of macOS's C library."""
-
-    def sysctlbyname(self, name: bytes, old: Any, old_bytes: Any, new: None, new_bytes: int) -> int:
-        """As in sysctlbyname(3): 0, or -1 and errno."""
-
-
 def macos_level(libc: LibC | None = None) -> int:
     """1, 2 or 4; 0: it can't be asked, which is logged once."""
     level = ctypes.c_int(0)
-    size = ctypes.c_size_t(ctypes.sizeof(level))
-    asked: Any = libc or ctypes.CDLL(None, use_errno=True)
-    if asked.sysctlbyname(_LEVEL, ctypes.byref(level), ctypes.byref(size), None, 0):
-        _refused(ctypes.get_errno())
+    if number := ask(_LEVEL, level, libc):
+        _refused(number)
         return 0
     return level.value
 

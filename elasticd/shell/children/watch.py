@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from elasticd.machinememory import MachineMemory, machine_memory
 from elasticd.recovery.signatures import LastMemory
 from elasticd.shell.children import room
 from elasticd.shell.children.server import Child
@@ -69,8 +70,9 @@ class ChildWatch:
         pressed: Callable[[room.LowMemory], None] = lambda low: None,
         pressure: Callable[[Iterable[Path]], room.LowMemory | None] = room.pressure,
         platform: str = sys.platform,
+        memory: Callable[[], MachineMemory] = machine_memory,
     ) -> None:
-        self._children, self._platform = children, platform
+        self._children, self._platform, self._memory = children, platform, memory
         self._stopped, self._pressed = stopped, pressed
         self._pressure = pressure
         self._pressed_at = self._critical_at = float("-inf")
@@ -93,13 +95,14 @@ class ChildWatch:
         self._told.discard(pid)
         if seen is None:
             return None
-        machine = psutil.virtual_memory()
+        available = self._memory().available_bytes
+        before = seen.memory.available_bytes
         kills = room.kills(seen.group) - seen.kills_before
         now = time.monotonic() if now is None else now
         return replace(
             seen.memory,
             group_kills=max(0, kills),
-            available_bytes=min(seen.memory.available_bytes, machine.available),
+            available_bytes=before if available is None else min(before, available),
             pressure=self._critical if now - self._critical_at < CRITICAL_SECONDS else "",
         )
 
@@ -152,7 +155,8 @@ class ChildWatch:
         elif known.waits_since is None:
             known.waits_since = now
         waited = now - known.waits_since if known.waits_since is not None else 0.0
-        known.look, known.memory = found, _memory(child.pid, found, known.group)
+        known.look = found
+        known.memory = _memory(child.pid, found, known.group, self._memory())
         if waited >= WAITED_SECONDS:
             known.memory = replace(known.memory, waited_seconds=waited)
         still = now - known.still_since
@@ -196,13 +200,12 @@ def _look_linux(pid: int) -> Look | None:
     return Look(state == "T", switches, virtual, resident, state == "D")
 
 
-def _memory(pid: int, look: Look, group: Path | None) -> LastMemory:
+def _memory(pid: int, look: Look, group: Path | None, machine: MachineMemory) -> LastMemory:
     limit = None
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
             limit = soft if soft != resource.RLIM_INFINITY else None
-    machine = psutil.virtual_memory()
     used, most = room.use(group)
     return LastMemory(
         resident_bytes=look.resident_bytes,
@@ -210,6 +213,6 @@ def _memory(pid: int, look: Look, group: Path | None) -> LastMemory:
         address_space_limit_bytes=limit,
         group_limit_bytes=most,
         group_used_bytes=used,
-        available_bytes=machine.available,
-        total_bytes=machine.total,
+        available_bytes=machine.available_bytes or 0,
+        total_bytes=0 if machine.available_bytes is None else machine.total_bytes,
     )

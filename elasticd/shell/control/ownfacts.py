@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from elasticd import __version__, systemtools
+from elasticd.machinememory import total_bytes
 from elasticd.preflight.power import FIREWALL, THERMAL, heat_of, settings_of
 from elasticd.preflight.seen import NodeFacts
 from elasticd.shell.children.room import pressure
@@ -73,7 +74,7 @@ class OwnFacts:
             system="macOS" if mac else platform.system(),
             release=systemtools.release(self.system, self.ask),
             machine=platform.machine(),
-            memory_bytes=psutil.virtual_memory().total,
+            memory_bytes=total_bytes(),
             memory_low="" if low is None or low.mild else low.reason,
             memory_warned=low.reason if low is not None and low.mild else "",
             free_bytes=room_of(self.home).free_bytes,

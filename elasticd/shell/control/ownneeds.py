@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from elasticd.errors import OperationError
 from elasticd.launchd.protected import kept_out
+from elasticd.machinememory import machine_memory
 from elasticd.outputs import shown
 from elasticd.preflight.needs import JobNeeds, NeedsMet, PathFacts
 from elasticd.settings.job import JobSettings
@@ -90,7 +89,7 @@ class OwnNeeds:
         wrong = _unfound(told) if needs.model.startswith(HUB) else None
         if wrong is None and known:
             wrong = _no_model(Path(folder))
-        memory = psutil.virtual_memory()
+        free = (memory := machine_memory()).available_bytes
         return NeedsMet(
             python=str(told.get("python", "")),
             mlx=str(told.get("mlx", "")),
@@ -102,8 +101,8 @@ class OwnNeeds:
             model_cure="" if wrong is None else self.kept(wrong),
             model_bytes=needs.model_bytes or (_weights(Path(folder)) if known else 0),
             model_layers=_layers(Path(folder)) if known else 0,
-            memory_bytes=memory.total,
-            available_bytes=memory.available,
+            memory_bytes=memory.total_bytes,
+            available_bytes=memory.total_bytes if free is None else free,
             free_bytes=room_of(self.home).free_bytes,
         )
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from elasticd import archive
 from elasticd.archive import MAX_ARCHIVE_BYTES
 from elasticd.core.words.bulk import WantFirstStep
 from elasticd.core.words.codec import UNKNOWN, from_plain
 from elasticd.counting import gibibytes
 from elasticd.errors import ElasticdError, OperationError, ProtocolError, UsageError
+from elasticd.machinememory import machine_memory
 from elasticd.preflight.firststeps import StepSeen, of_runs
 from elasticd.preflight.needs import ScriptOffer
 from elasticd.settings.job import JobSettings, JobSpec
@@ -58,7 +57,7 @@ class StepDesk:
         used: whether a job has the archive of that digest.
         trains: the jobs that have processes here now.
         daemons: the daemon's own variables.
-        free: bytes of memory that are free.
+        free: bytes of memory that are free; None: the system doesn't say it.
         module: what makes the step.
     """
 
@@ -69,7 +68,7 @@ class StepDesk:
     daemons: Variables
     trains: Callable[[], Sequence[JobId]]
     used: Callable[[str], bool]
-    free: Callable[[], int] = lambda: psutil.virtual_memory().available
+    free: Callable[[], int | None] = lambda: machine_memory().available_bytes
     module: str = MODULE
     _making: bool = field(default=False, init=False)
 
@@ -116,7 +115,7 @@ class StepDesk:
         if not wanted.busy and (job := trained(self.trains)):
             return StepSeen(me, trains=job)
         needs, free = max(wanted.needs_bytes, LEAST_BYTES), self.free()
-        if needs > free:
+        if free is not None and needs > free:
             return StepSeen(
                 me, short=f"it needs {gibibytes(needs)}, and {gibibytes(free)} are free"
             )

@@ -86,7 +86,7 @@ class TrialDesk:
         steps, me = self.steps, self.steps.neighbours.me
         if not wanted.busy and (job := trained(steps.trains)):
             return TrialSeen(me, trains=job)
-        if (free := steps.free()) < LEAST_BYTES:
+        if (free := steps.free()) is not None and free < LEAST_BYTES:
             return TrialSeen(me, error=f"{free >> 20} MiB of memory are free: too few for a trial")
         if self._trying:
             return TrialSeen(me, error="it tries a job for somebody else just now: ask again")

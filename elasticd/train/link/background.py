@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import mlx.core as mx
-import psutil
 
 from elasticd.checkpoints.codec import write_memory
 from elasticd.core.words import trainers as w
 from elasticd.errors import StateError
+from elasticd.machinememory import machine_memory
 from elasticd.settings.job import JobSpec
 from elasticd.train import threads
 from elasticd.train.protocol.lending import Given
@@ -78,8 +78,8 @@ class Background:
         must = step in (last, world.point.step, halt_step)
         if world.rank == 0:
             self._best.stored(step, metric, last=step == last)
-        available = psutil.virtual_memory().available
-        mode = mode_of(self._spec.checkpoint.snapshot, snapshot.bytes, available)
+        available = machine_memory().available_bytes
+        mode = mode_of(self._spec.checkpoint.snapshot, snapshot.bytes, available or 0)
         self.writer.submit(Task(world, snapshot, stall_seconds, mode, must, metric))
 
     def verify(self, world: TrainerWorld, snapshot: Snapshot) -> None:

@@ -11,6 +11,7 @@ import mlx.core as mx
 import psutil
 from mlx.nn.layers.base import Module
 
+from elasticd.machinememory import machine_memory
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.train.gpu import has_gpu
 from elasticd.train.settling import settled
@@ -121,11 +122,12 @@ def begin(
             both is memory that macOS can't give to anybody else.
     """
     if has_gpu() if metal is None else metal:
-        total = psutil.virtual_memory().total if total_bytes is None else total_bytes
+        resident = _working_set() if working_set_bytes is None else working_set_bytes
+        total = machine_memory().total_bytes if total_bytes is None else total_bytes
         others = (trainers or trainers_at_work)()
         parts = max(1, others + aside)
-        _CACHE.wait(int(total) // _CACHES // parts)
-        resident = _working_set() if working_set_bytes is None else working_set_bytes
+        # Metal's share of a memory of which the system says nothing.
+        _CACHE.wait((total or resident) // _CACHES // parts)
         _WIRED.wait(0 if aside and others else resident // parts)
 
 
@@ -176,7 +178,7 @@ def room_bytes() -> int:
     cache = int(mx.get_cache_memory())
     if has_gpu():
         return _working_set() - int(mx.get_active_memory())
-    room = int(psutil.virtual_memory().available)
+    room = machine_memory().available_bytes or 0
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         room = min(room, limit - int(psutil.Process().memory_info().vms))

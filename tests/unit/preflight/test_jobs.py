@@ -92,6 +92,12 @@ def test_what_a_node_lacks_is_said_with_the_cure(
     assert "/secret/place" not in repr(found)
 
 
+def test_a_memory_that_is_not_known_is_no_small_one() -> None:
+    found = [*judged_job(FULL, seen(replace(WELL, model_bytes=1, memory_bytes=0)))]
+    (one,) = at(found, "model", "mac-0")
+    assert (one.verdict, "does not say" in one.value) == ("pass", True)
+
+
 def test_every_check_has_such_a_case() -> None:
     assert {check for check, *_ in ODD} == {check.name for check in JOB_CHECKS}
 

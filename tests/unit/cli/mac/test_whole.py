@@ -40,6 +40,11 @@ def test_one_that_does_not_is_told(
     assert found.verdict == "fail" and value in found.value and cure in found.cure
 
 
+def test_a_machine_that_does_not_say_whether_it_swaps_is_well(tmp_path: Path) -> None:
+    found = demo(tmp_path, prints(TOLD), lambda: None)
+    assert found.verdict == "pass" and "does not say what is swapped out" in found.value
+
+
 def test_a_machine_that_swaps_for_it_is_told(tmp_path: Path) -> None:
     swapped = iter([1 << 30, 3 << 30])
     found = demo(tmp_path, prints(TOLD), lambda: next(swapped))

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from elasticd.machinememory import MachineMemory
+from elasticd.recovery.headroom import Headroom
 from elasticd.shell.children import room
 
 MIB = 1 << 20
@@ -58,6 +60,22 @@ def test_a_mac_that_does_not_say_it_is_logged_once() -> None:
     (line,) = lines
     assert "does not say when memory is short" in line["event"]
     assert (line["asked"], line["error"]) == (room._LEVEL.decode(), os.strerror(errno.ENOENT))
+
+
+NOT_KNOWN = MachineMemory()
+
+
+def test_what_a_mac_does_not_say_is_left_of_it_is_never_less_than_before() -> None:
+    """What has fallen makes a trainer give up more."""
+    found = room.pressure([], "darwin", lambda: 4, lambda: NOT_KNOWN)
+    assert found is not None and found.critical
+    headroom = Headroom()
+    given = [headroom.sign(found.left_bytes, has_spare=True) for _ in range(3)]
+    assert given == ["spare", None, None]
+
+
+def test_where_what_is_left_is_not_known_only_groups_are_judged(tmp_path: Path) -> None:
+    assert room.pressure([], "linux", memory=lambda: NOT_KNOWN) is None
 
 
 def group(folder: Path, version: tuple[str, str, str], used: int, limit: str, cache: int) -> Path:

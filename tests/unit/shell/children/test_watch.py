@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
 import pytest
 
+from elasticd.machinememory import MachineMemory, machine_memory
+from elasticd.recovery.signatures import cause_of_exit
 from elasticd.shell.children.room import LowMemory
 from elasticd.shell.children.server import Child
 from elasticd.shell.children.watch import (
@@ -74,6 +77,30 @@ def test_memory_outlives_the_process(process: Process, system: str) -> None:
     if sys.platform == "linux":
         assert memory.address_space_limit_bytes == 1 << 40
     assert watch.last_seen(process.pid, 1.0) is None
+
+
+def test_an_end_is_known_where_the_machines_memory_is_not(process: Process) -> None:
+    """As on macOS 27, where psutil 7 raises from some call of a process on (its issue 2853)."""
+    asked: list[int] = []
+
+    def by_psutil() -> Any:
+        asked.append(1)
+        if len(asked) > 1:
+            raise RuntimeError("host_statistics64(HOST_VM_INFO64) syscall failed")
+        return SimpleNamespace(total=1 << 34, available=1 << 33)
+
+    def memory() -> MachineMemory:
+        return machine_memory("linux", by_psutil=by_psutil)
+
+    watch = ChildWatch(lambda: [process.child], lambda child, seconds: None, memory=memory)
+    watch.look(process.child, 0.0)
+    seen = watch.last_seen(process.pid, 0.1)
+    assert seen is not None and seen.available_bytes == 1 << 33
+    watch.look(process.child, 0.2)
+    seen = watch.last_seen(process.pid, 0.3)
+    assert seen is not None and seen.resident_bytes > 0
+    assert (seen.available_bytes, seen.total_bytes) == (0, 0)
+    assert cause_of_exit(-9, "", seen).fault == "worker_exit"
 
 
 @pytest.mark.parametrize(
