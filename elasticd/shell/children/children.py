@@ -34,6 +34,7 @@ from elasticd.core.words.trainers import (
 )
 from elasticd.errors import ProtocolError
 from elasticd.ipc.child import DUMP_SIGNAL
+from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children import given, launches
 from elasticd.shell.children.awake import Awake
@@ -47,7 +48,7 @@ from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.shell.children.watch import ChildWatch
-from elasticd.shell.tasks import Tasks
+from elasticd.shell.tasks import Tasks, tell
 from elasticd.supervision import machine
 from elasticd.supervision.endings import ending_status
 from elasticd.supervision.logs import RotatedLog
@@ -343,8 +344,19 @@ class Children:
         self._paths.close(one.id)
         self._exports.ended(one.id)
         log.info("child ended", child=repr(child), status=status)
-        memory = self.watch.last_seen(child.pid)
-        self._post(e.ChildExited(one.id, status, one.last_words(_TAIL_LINES), memory, before, late))
+        memory, words = self._looked_at(one)
+        self._post(e.ChildExited(one.id, status, words, memory, before, late))
+
+    def _looked_at(self, one: RunningChild) -> tuple[LastMemory | None, str]:
+        """What is known of its memory, and what it said at last. Nothing that is looked at may
+        keep an end from being told: the job would wait for that process for ever."""
+        memory, words = None, ""
+        try:
+            words = one.last_words(_TAIL_LINES)
+            memory = self.watch.last_seen(one.child.pid)
+        except Exception as error:
+            tell("looking at a process that has ended failed", error)
+        return memory, words
 
     def _on_stopped(self, child: Child, seconds: float) -> None:
         one = self._who(child)

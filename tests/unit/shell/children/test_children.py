@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -18,12 +19,14 @@ from elasticd.core.words import effects as e
 from elasticd.core.words import ring
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.reducers import FROM_REDUCER, ReducerWarm
+from elasticd.recovery.signatures import LastMemory
 from elasticd.settings.job import JobSpec
 from elasticd.shell.children.awake import Awake
 from elasticd.shell.children.children import Children
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.temporary import TemporaryFolders
+from elasticd.shell.children.watch import ChildWatch
 from elasticd.supervision.exits import wait_without_reaping
 from elasticd.supervision.process import OwnProcess
 from elasticd.supervision.roster import ChildEntry
@@ -309,6 +312,31 @@ def test_a_child_whose_log_cannot_be_read_has_ended_all_the_same(tmp_path: Path,
         node.children.on_exit(node.made["trainer"], 1)
         (exited,) = node.posted
         assert isinstance(exited, e.ChildExited) and "can't be read" in exited.tail
+        node.close()
+
+    run(main())
+
+
+class BlindWatch(ChildWatch):
+    """Nothing can be asked of what it looks at."""
+
+    def last_seen(self, pid: int, now: float | None = None) -> LastMemory | None:
+        raise SystemError("returned a result with an exception set")
+
+
+def test_a_child_that_cannot_be_looked_at_has_ended_all_the_same(tmp_path: Path, run: Run) -> None:
+    async def main() -> None:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: told.append(context["message"])
+        )
+        node = Node(tmp_path)
+        node.children.watch = BlindWatch(list, lambda child, seconds: None)
+        node.children.on_exit(node.made["trainer"], -9)
+        (exited,) = node.posted
+        assert isinstance(exited, e.ChildExited) and exited.status == -9
+        assert (exited.memory, exited.tail) == (None, "printed")
+        assert told == ["looking at a process that has ended failed"]
         node.close()
 
     run(main())
