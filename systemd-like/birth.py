@@ -19,10 +19,11 @@ TOLERANCE_SECONDS = 2.0
 boot time to a second. A pid can't be given out twice within this time, since the kernel counts
 through all others first."""
 
-UNSEEN = (psutil.Error, OSError, RuntimeError)
+UNSEEN = (psutil.Error, OSError, RuntimeError, SystemError)
 """What psutil raises of a process that has gone, or that it can't look at. On macOS it passes on
 what the kernel says of one that is just ending, or has closed a file meanwhile: any OSError, and a
-RuntimeError where that says no reason (psutil, issues 1512 and 2116)."""
+RuntimeError where that says no reason (psutil, issues 1512 and 2116), a SystemError where it has
+failed itself (of a command line, in 7.2; issue 2854)."""
 
 
 def birth(
@@ -75,7 +76,7 @@ def birth_or_none(pid: int) -> str:
     """As :func:`birth`; empty of a process that has ended, and was never to be found again."""
     try:
         return birth(pid)
-    except psutil.Error:
+    except UNSEEN:
         return ""
 
 

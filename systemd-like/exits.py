@@ -22,6 +22,8 @@ from typing import Any
 
 import psutil
 
+from elasticd.supervision.birth import UNSEEN
+
 _LOOK_SECONDS = 0.05
 _LOOK_AGAIN_SECONDS = 1.0
 """After so long without a word of kqueue it is looked whether the process runs at all: of one that
@@ -127,8 +129,10 @@ def _wait_by_kqueue(pid: int, kernel: Any) -> bool:
     return all(one.data == errno.ESRCH for one in told if one.flags & kernel.KQ_EV_ERROR)
 
 
-def _runs(pid: int) -> bool:
+def _runs(pid: int, process: Callable[[int], psutil.Process] = psutil.Process) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+    except UNSEEN:  # just now: what has ended is told as such at the next look
+        return True

@@ -14,7 +14,7 @@ import time
 
 import psutil
 
-from elasticd.supervision.birth import birth_or_none, is_same
+from elasticd.supervision.birth import UNSEEN, birth_or_none, is_same
 from elasticd.supervision.roster import ChildEntry, end_session, kill_group
 
 
@@ -26,7 +26,7 @@ class OwnProcess:
         self.pid = popen.pid
         try:
             self.create_time = psutil.Process(popen.pid).create_time()
-        except psutil.Error:  # it has ended already, and macOS tells little about zombies
+        except UNSEEN:  # it has ended already, and macOS tells little about zombies
             self.create_time = time.time()
         self.born = birth_or_none(popen.pid)
 

@@ -20,7 +20,7 @@ from typing import Any, get_args
 import psutil
 
 from elasticd.errors import naming
-from elasticd.supervision.birth import is_same
+from elasticd.supervision.birth import UNSEEN, is_same
 from elasticd.types import Role
 
 
@@ -141,7 +141,7 @@ def end_session(entry: ChildEntry) -> None:
     try:
         if not is_same(entry.pid, entry.born, entry.create_time):
             return  # the number belongs to another by now
-    except psutil.Error:
+    except UNSEEN:
         pass
     if entry.pid > 1:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -155,7 +155,7 @@ def _find(entry: ChildEntry) -> psutil.Process | None:
         process = psutil.Process(entry.pid)
         same = is_same(entry.pid, entry.born, entry.create_time)
         ended = process.status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
+    except UNSEEN:
         return None
     return process if same and not ended else None
 
@@ -170,5 +170,5 @@ def _wait(processes: Iterable[psutil.Process], deadline: float) -> None:
 def _runs(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
+    except UNSEEN:
         return False

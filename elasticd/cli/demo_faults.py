@@ -17,6 +17,7 @@ from typing import Any, Literal
 import psutil
 
 from elasticd.errors import OperationError
+from elasticd.supervision.birth import UNSEEN
 
 Kind = Literal["trainer", "reducer", "node"]
 Event = Mapping[str, Any]
@@ -125,7 +126,7 @@ def strike(target: Target, job: Described) -> Strike:
     step, generation = int(job["step"]), int(job["generation"])
     try:
         processes = _processes(target)
-    except psutil.Error as error:
+    except UNSEEN as error:
         raise OperationError(f"{target} is gone before it was killed: {error}") from None
     killed_at = time.time()
     for process in processes:

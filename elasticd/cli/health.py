@@ -39,6 +39,7 @@ from elasticd.settings.localhomes import begun_anew, cluster_of, homes_at, is_lo
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.storage import diskend
 from elasticd.shell.storage.health import HomeFinding, examine
+from elasticd.supervision.birth import UNSEEN
 
 _AT_ONCE = 64
 """So many daemons are asked at a time: as many as a local cluster may have."""
@@ -261,7 +262,7 @@ def _died(home: Path, *, ill: bool) -> list[HomeFinding]:
 def _silent(home: Path, process: psutil.Process, error: NoDaemonError) -> HomeFinding:
     """Of a daemon that runs, and can't be asked."""
     pid = process.pid
-    with contextlib.suppress(psutil.Error, OSError):
+    with contextlib.suppress(*UNSEEN):
         if process.uids().real != home.stat().st_uid:
             return HomeFinding(
                 home / DAEMON_FILE,
@@ -276,7 +277,7 @@ def _silent(home: Path, process: psutil.Process, error: NoDaemonError) -> HomeFi
         restart = quoted(of_home("service restart", home))
         again = f"{restart}; of one that was started by hand {kill}, then start it again"
     cure = f"{_log(home)} says what it did last. If it stays so: {again}"
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(*UNSEEN):
         if process.status() == psutil.STATUS_STOPPED:
             how = f"{how}: somebody has stopped it (SIGSTOP)"
             cure = f"Let it go on: {quoted(f'kill -CONT {pid}')}. {cure}"

@@ -48,7 +48,7 @@ from elasticd.shell.children.ports import PORTS, claim
 from elasticd.shell.network.binding import refuse_shared
 from elasticd.shell.storage import papers
 from elasticd.shell.storage.durable import write_whole
-from elasticd.supervision.birth import has_ended
+from elasticd.supervision.birth import UNSEEN, has_ended
 from elasticd.supervision.roster import ChildRoster, kill_group
 from elasticd.trust.issuing import Issuer
 from elasticd.trust.member import MemberPapers
@@ -495,5 +495,5 @@ def _runs(process: psutil.Process) -> bool:
     # In a container whose first process doesn't reap, what has ended stays as a zombie.
     try:
         return process.is_running() and not has_ended(process)
-    except psutil.Error:
+    except UNSEEN:
         return False

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from elasticd.settings.places import DAEMON_FILE
-from elasticd.supervision.birth import has_ended, is_same
+from elasticd.supervision.birth import UNSEEN, has_ended, is_same
 
 
 def find(record: Path) -> psutil.Process | None:
@@ -19,7 +19,7 @@ def find(record: Path) -> psutil.Process | None:
         born, created = str(named.get("born", "")), float(named["create_time"])
         same = is_same(process.pid, born, created)
         alive = not has_ended(process)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, psutil.Error):
+    except (*UNSEEN, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     return process if alive and same else None
 

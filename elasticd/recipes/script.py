@@ -17,6 +17,7 @@ import psutil
 
 from elasticd.ipc.child import CHILD_VARIABLE
 from elasticd.recipes.kept import HOSTS
+from elasticd.supervision.birth import UNSEEN
 
 STOPPED_SECONDS = 2.0
 """A process that is stopped (SIGSTOP) for so long hangs."""
@@ -118,7 +119,7 @@ class Script:
     def stopped_seconds(self) -> float:
         """For how long it has been stopped by a signal."""
         now = time.monotonic()
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(*UNSEEN):
             if psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
                 self._stopped = now if self._stopped is None else self._stopped
                 return now - self._stopped
@@ -154,10 +155,10 @@ class Script:
     def _cpu_seconds(self) -> float:
         """Of it and of what it has started."""
         total = 0.0
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(*UNSEEN):
             own = psutil.Process(self.pid)
             for process in (own, *own.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
+                with contextlib.suppress(*UNSEEN):
                     times = process.cpu_times()
                     total += times.user + times.system
         return total

@@ -20,6 +20,7 @@ import psutil
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.cli.screen import warn
 from elasticd.preflight.finding import ProbeFinding, failed
+from elasticd.supervision.birth import UNSEEN
 
 CHILD = (sys.executable, "-P", "-m", "elasticd.cli.mac")
 _LOOK_SECONDS = 0.1
@@ -95,7 +96,7 @@ def _ask_to_end(process: subprocess.Popen[bytes], grace: float) -> None:
 
 def _lives(group: int) -> bool:
     for each in psutil.process_iter():
-        with contextlib.suppress(OSError, psutil.Error):
+        with contextlib.suppress(*UNSEEN):
             if os.getpgid(each.pid) == group and each.status() != psutil.STATUS_ZOMBIE:
                 return True
     return False

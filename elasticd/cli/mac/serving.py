@@ -6,6 +6,7 @@ On Linux a local cluster of one, whose keeper starts the daemon again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from elasticd.errors import ElasticdError, OperationError
 from elasticd.launchd.service import LaunchdService
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.settings.places import default_home
+from elasticd.supervision.birth import UNSEEN
 from elasticd.supervision.service import invoking_user, run_command
 
 CTL = (sys.executable, "-P", "-c", "from elasticd.cli import main; main()")
@@ -299,10 +301,10 @@ class LaunchdStage:
         kill(pid)
 
     def awake(self, trainer: int) -> bool:
-        for each in psutil.process_iter(["name", "cmdline"]):
-            words = each.info["cmdline"] or []
-            if each.info["name"] == "caffeinate" and words[-1:] == [str(trainer)]:
-                return listed(self.ask, each.pid)
+        for each in psutil.process_iter():
+            with contextlib.suppress(*UNSEEN):
+                if each.name() == "caffeinate" and each.cmdline()[-1:] == [str(trainer)]:
+                    return listed(self.ask, each.pid)
         return False
 
     def log(self) -> Path:

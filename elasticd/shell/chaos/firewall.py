@@ -25,6 +25,7 @@ from typing import Protocol
 import psutil
 
 from elasticd.errors import OperationError
+from elasticd.supervision.birth import UNSEEN
 
 COMMAND_SECONDS = 10.0
 GUARD_SLACK_SECONDS = 2.0
@@ -108,7 +109,7 @@ class Guards:
             guard.wait()
             return
         for process in psutil.process_iter():  # an earlier daemon's
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(*UNSEEN):
                 if process.cmdline()[:2] == _SHELL and cut in process.cmdline()[2]:
                     _kill_group(process.pid)
 

@@ -13,6 +13,7 @@ from mlx.nn.layers.base import Module
 
 from elasticd.machinememory import machine_memory
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.supervision.birth import UNSEEN
 from elasticd.train.gpu import has_gpu
 from elasticd.train.settling import settled
 from elasticd.train.steps import recompute
@@ -146,7 +147,7 @@ def trainers_at_work(processes: Callable[[], Iterable[Seen]] = psutil.process_it
     other accounts can't be seen on a Mac."""
     parents = dict[int, int]()
     for process in processes():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(*UNSEEN):
             if _TRAINER in process.cmdline():
                 parents[process.pid] = process.ppid()
     # A trainer's own children may have its command line. Whose daemon was restarted is an orphan,

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from elasticd.supervision import exits
 from elasticd.supervision.exits import wait_without_reaping, watch_exit
 
 
@@ -168,6 +169,21 @@ def test_it_is_told_once_in_the_loop(asked: Asked, child: subprocess.Popen[bytes
     asyncio.run(main())
     assert told == [child.pid]
     assert child.wait() == -9
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"),
+    [(psutil.NoSuchProcess(7), False), (SystemError("?"), True), (RuntimeError("?"), True)],
+)
+def test_one_that_cannot_be_looked_at_just_now_is_looked_at_again(
+    error: Exception, runs: bool
+) -> None:
+    """Its end would be told too early, or, where nobody catches that, never."""
+
+    def look(pid: int) -> psutil.Process:
+        raise error
+
+    assert exits._runs(7, look) == runs
 
 
 def test_macos_is_asked_for_an_exit_alone() -> None:

@@ -96,6 +96,13 @@ class Process:
         return self.words
 
 
+class Unreadable(Process):
+    """Of such a one psutil itself fails (its issue 2854), or macOS says no reason."""
+
+    def cmdline(self) -> list[str]:
+        raise SystemError("returned a result with an exception set")
+
+
 DAEMON, OTHER = 100, 200
 
 
@@ -109,6 +116,7 @@ DAEMON, OTHER = 100, 200
         ([Process(101, 1), Process(102, DAEMON)], 1),  # its daemon was restarted
         ([Process(101, DAEMON), Process(102, 7, ["vi", "elasticd.train.py"])], 1),
         ([Process(101, DAEMON), Process(201, OTHER, None)], 1),
+        ([Unreadable(7, 1), Process(101, DAEMON), Unreadable(8, 1)], 1),
     ],
 )
 def test_spares_take_no_share_of_the_memory(processes: list[Process], at_work: int) -> None:
