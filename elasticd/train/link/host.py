@@ -43,9 +43,12 @@ def main() -> NoReturn:
     if extra.get("spare") == "interpreter":
         seat.await_run()
     HOST.prepare(seat)
-    relief.begin()
-    randomness.seed_script(seat.spec.train.seed)
-    code = run_job(seat.spec, clone.folder)
+
+    def begin() -> None:
+        relief.begin()
+        randomness.seed_script(seat.spec.train.seed)
+
+    code = run_behind(begin, seat.spec, clone.folder)
     if code and (advice := HOST.advice()):
         print(advice, file=sys.stderr)
     code = code or _guarded(HOST.conclude)
@@ -93,6 +96,12 @@ def _finish_interpreter() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone
             stream.flush()
+
+
+def run_behind(begin: Callable[[], None], spec: JobSpec, folder: Path) -> int:
+    """As :func:`run_job`, once that is done. What fails of it, as where Metal finds no GPU, is told
+    to the daemon as an error of the script is."""
+    return _guarded(begin) or run_job(spec, folder)
 
 
 def run_job(spec: JobSpec, folder: Path) -> int:

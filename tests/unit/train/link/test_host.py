@@ -13,6 +13,7 @@ import pytest
 
 from elasticd.launchd.protected import kept_out
 from elasticd.recovery.signatures import last_words
+from elasticd.settings.job import JobSpec
 from elasticd.train.link import host
 
 pytestmark = pytest.mark.process
@@ -64,6 +65,30 @@ def test_a_script_has_the_future_features_that_it_names_and_no_others(tmp_path: 
     for command in ([str(script), "--width", "4"], ["-c", begin]):
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+
+
+def test_what_fails_before_the_script_is_told_as_its_errors_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def begin() -> None:
+        raise RuntimeError("[metal::load_device] No Metal device available.")
+
+    def well() -> None:
+        pass
+
+    script = {"name": "job", "entrypoint": "train.py"}
+    spec = JobSpec.from_dict(
+        {"job": script, "train": {"steps": 1}, "batch": {"global": 4, "micro": 4}}
+    )
+    (tmp_path / "train.py").write_text("raise SystemExit(7)")
+    assert host.run_behind(begin, spec, tmp_path) == 1
+    assert "RuntimeError: [metal::load_device]" in capsys.readouterr().err
+    before = list(sys.path), dict(sys.modules), list(sys.argv)
+    try:
+        assert host.run_behind(well, spec, tmp_path) == 7
+    finally:
+        sys.path[:], sys.argv[:] = before[0], before[2]
+        sys.modules["__main__"] = before[1]["__main__"]
 
 
 def raised(number: int, wrapped: str, filename: str | None) -> str:
