@@ -15,7 +15,7 @@ from pathlib import Path
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
-from elasticd.machinememory import total_bytes
+from elasticd.machinememory import MachineMemory, machine_memory, total_bytes
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.nodes import LEAST_MLX, numbers
 from elasticd.preflight.power import (
@@ -37,6 +37,8 @@ LEAST_MACOS = 14
 _WIRED_MACOS = 15
 _TOOL_SECONDS = 10.0
 _LOOKS, _LOOK_SECONDS = 50, 0.1
+_MEMORY_LOOKS = 200
+"""On macOS 27 it is from some call of a process on that psutil raises."""
 
 Tool = Callable[[Sequence[str]], Result]
 
@@ -88,8 +90,12 @@ def facts_here() -> SystemFacts:
     )
 
 
-def system(folder: Path, facts: Callable[[], SystemFacts] = facts_here) -> ProbeFinding:
-    """Whether this machine is one that elasticd is for."""
+def system(
+    folder: Path,
+    facts: Callable[[], SystemFacts] = facts_here,
+    memory: Callable[[], MachineMemory] = machine_memory,
+) -> ProbeFinding:
+    """Whether this machine is one that elasticd is for, and says what memory it has each time."""
     try:
         found = facts()
     except ImportError as error:
@@ -108,6 +114,11 @@ def system(folder: Path, facts: Callable[[], SystemFacts] = facts_here) -> Probe
     if not found.metal:
         cure = "MLX finds no GPU: restart this Mac. A virtual one has none: use a real one"
         return failed(found.line, cure)
+    known = sum(memory().available_bytes is not None for _ in range(_MEMORY_LOOKS))
+    if known < _MEMORY_LOOKS:
+        cure = "Send this result: jobs run, and nothing is judged by what memory is free"
+        told = f"asked {_MEMORY_LOOKS} times macOS says {known} times how much memory is free"
+        return warned(f"{found.line}; {told}", cure)
     version = numbers(found.release)[:1]
     if version < (LEAST_MACOS,):
         return failed(found.line, f"Update macOS to {LEAST_MACOS} or newer")

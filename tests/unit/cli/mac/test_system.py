@@ -14,6 +14,7 @@ from elasticd.cli.mac import system
 from elasticd.cli.mac.system import SystemFacts
 from elasticd.errors import UsageError
 from elasticd.launchd.plist import DaemonPlist
+from elasticd.machinememory import MachineMemory
 from elasticd.shell.children.awake import Assertion, Awake
 from elasticd.supervision.service import Result
 
@@ -42,6 +43,12 @@ Currently in use:
  autorestart          0
 """
 PLIST = DaemonPlist(Path("/Users/ann/elasticd"), "ann", Path("/Users/ann"), "/usr/bin")
+
+
+def test_a_mac_is_asked_often_what_memory_is_free(tmp_path: Path) -> None:
+    said = iter([MachineMemory(1 << 34, 1 << 33)] * 3)
+    found = system.system(tmp_path, lambda: MAC, lambda: next(said, MachineMemory(1 << 34)))
+    assert found.verdict == "warn" and "asked 200 times macOS says 3 times" in found.value
 
 
 @pytest.mark.parametrize(
