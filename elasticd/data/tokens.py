@@ -7,6 +7,7 @@ each, then a digest of those. It is written beside and renamed, so there is a wh
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +37,10 @@ _MOST_BYTES = 20 << 30
 _TAIL = struct.Struct("<8sQ32s")
 """What it is, how many rows it has, and the digest of what is said of them."""
 _MAGIC = b"elastok1"
+_ROW_BYTES = 12
+"""Of what is said of a row."""
+_PIECE_BYTES = 1 << 30
+"""That are read at once: macOS refuses 2 GiB."""
 Tokens = NDArray[np.int32]
 
 
@@ -123,15 +129,21 @@ class CachedTokens:
 
 
 class TokenFile:
-    """What a file holds."""
+    """What a file holds. Its tokens are read row by row; where rows end and their checksums are in
+    memory, 12 bytes a row.
 
-    def __init__(self, path: Path, count: int, digest: str) -> None:
-        self.path, self.digest = path, digest
-        size = path.stat().st_size
-        table = size - _TAIL.size - 12 * count
-        self._ends = _mapped(path, np.dtype("<i8"), table, count)
-        self.sums = _mapped(path, np.dtype("<u4"), table + 8 * count, count)
-        self._tokens = _mapped(path, np.dtype("<i4"), 0, table // 4)
+    Nothing of it is mapped: for each mapping of a file Python flushes a Mac's whole drive, and who
+    touches a page that the disk can't give is killed."""
+
+    def __init__(self, path: Path, file: FileIO, said: bytes, digest: str) -> None:
+        """``file`` is its own from now on. ``said``: what is said of the rows."""
+        self.path, self.digest, self._file = path, digest, file
+        count = len(said) // _ROW_BYTES
+        self._ends = np.frombuffer(said, "<i8", count)
+        self.sums = np.frombuffer(said, "<u4", count, 8 * count)
+
+    def __del__(self) -> None:
+        self._file.close()
 
     @classmethod
     def read(cls, path: Path) -> TokenFile | None:
@@ -141,14 +153,15 @@ class TokenFile:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _TAIL.size))
                 magic, count, digest = _TAIL.unpack(file.read(_TAIL.size))
-                table = size - _TAIL.size - 12 * count
+                table = size - _TAIL.size - _ROW_BYTES * count
                 if magic == _MAGIC and table >= 0:
                     file.seek(table)
-                    said = file.read(12 * count)
+                    said = file.read(_ROW_BYTES * count)
                     ends = np.frombuffer(said, "<i8", count)
                     whole = blake3.blake3(said).digest() == digest
                     if whole and 4 * (int(ends[-1]) if count else 0) == table:
-                        return cls(path, count, digest.hex()[:32])
+                        own = FileIO(os.dup(file.fileno()))
+                        return cls(path, own, said, digest.hex()[:32])
         except FileNotFoundError:
             return None
         except struct.error:
@@ -163,16 +176,18 @@ class TokenFile:
         return found
 
     def tokens(self, row: int) -> Tokens | None:
-        """A copy. None: they aren't what was written."""
-        begin = int(self._ends[row - 1]) if row else 0
-        found = np.array(self._tokens[begin : int(self._ends[row])], np.int32)
-        return found if zlib.crc32(found.tobytes()) == int(self.sums[row]) else None
-
-
-def _mapped(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    if not count:
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype, "r", offset, (count,))
+        """None: they aren't what was written, or the disk can't read them."""
+        begin, end = int(self._ends[row - 1]) if row else 0, int(self._ends[row])
+        raw = bytearray(4 * (end - begin))
+        view, at = memoryview(raw), 4 * begin
+        try:
+            while view and (got := os.preadv(self._file.fileno(), [view[:_PIECE_BYTES]], at)):
+                view, at = view[got:], at + got
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return None
+        return np.frombuffer(raw, "<i4") if zlib.crc32(raw) == int(self.sums[row]) else None
 
 
 def _make(
@@ -192,7 +207,7 @@ def _make(
         ):
             raw = _numbers(rows, function, row).tobytes()
         end += len(raw) // 4
-        if 4 * end + 12 * count + _TAIL.size > most:
+        if 4 * end + _ROW_BYTES * count + _TAIL.size > most:
             raise UsageError(f"cached(): the tokens take more than most_bytes={most}: raise it")
         ends.append(end)
         sums.append(zlib.crc32(raw))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import functools
 import operator
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from elasticd.data import JsonLines, cached
+from elasticd.data import tokens as tokens_module
 from elasticd.data.tokens import cache_folder
 from elasticd.errors import OperationError, UsageError
 from elasticd.types import CACHE_VARIABLE
@@ -235,6 +238,39 @@ def test_a_damaged_file_is_made_anew(folder: Path, capsys: pytest.CaptureFixture
         assert made(ROWS, folder, Tokenizer()) == EXPECTED
         assert f"{path} is damaged" in capsys.readouterr().err
     assert made(ROWS, folder, Tokenizer()) == EXPECTED and path.read_bytes() == whole
+
+
+def test_what_the_disk_cannot_read_is_made_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who had it mapped would be killed."""
+
+    def broken(fd: int, buffers: Any, offset: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    tokens = cached(ROWS, Tokenizer(), key="bytes", folder=folder)
+    path = the_file(folder)
+    monkeypatch.setattr(os, "preadv", broken)
+    assert tokens[1].tolist() == EXPECTED[1] and f"{path} is damaged" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_what_is_read_in_pieces_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "_PIECE_BYTES", 5)
+    tokens = cached(ROWS, Tokenizer(), key="bytes", folder=folder)
+    assert [each.tolist() for each in tokens] == EXPECTED
+    tokens[1][0] = 7  # a copy
+    assert tokens[1].tolist() == EXPECTED[1]
+
+
+def test_a_file_that_went_is_read_on_and_closed_with_its_tokens(folder: Path) -> None:
+    before = psutil.Process().num_fds()
+    tokens = cached(ROWS, Tokenizer(), key="bytes", folder=folder)
+    the_file(folder).unlink()
+    assert [each.tolist() for each in tokens] == EXPECTED
+    assert psutil.Process().num_fds() == before + 1
+    del tokens
+    assert psutil.Process().num_fds() == before
 
 
 def test_the_oldest_go_where_there_are_too_many(folder: Path) -> None:
