@@ -1,14 +1,16 @@
 """elasticd.toml is followed while the daemon runs.
 
-As with the jobs folder the kernel's events are hints, and a look at the file is the truth. A file
-that is being written says for a moment something else, or nothing: it counts once it has been left
-alone. One that is gone or wrong changes nothing.
+As with the jobs folder the kernel's events are hints, and a look at the file is the truth. macOS
+tells of a folder and of all below it, so that each file of each job would wake the daemon: there
+the file is looked at every few seconds. A file that is being written says for a moment something
+else, or nothing: it counts once it has been left alone. One that is gone or wrong changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ from elasticd.shell.tasks import Tasks
 
 LOOK_SECONDS = 30.0
 """Between two looks at the most: events get lost, and a link leads to where none are told."""
+POLL_SECONDS = 2.0
+"""Between two looks where no events are told."""
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +52,7 @@ class SettingsWatch:
         take: Callable[[NodeConfig], None],
         tell: Tell,
         wrong: Callable[[str], None] = lambda reason: None,
+        system: str = sys.platform,
     ) -> None:
         """``running``: what the file said when the daemon read it. ``take``: what is to hold from
         now on. ``wrong``: why nothing of the file as it is now is taken; empty: it can be."""
@@ -58,7 +63,8 @@ class SettingsWatch:
         self._seen: _Signature = None
         self._found = running
         self._gone_at: float | None = None
-        self._tasks, self._watches = Tasks("following elasticd.toml"), False
+        self._tasks, self._begun = Tasks("following elasticd.toml"), False
+        self._polled = system == "darwin"
 
     def start(self) -> None:
         self._tasks.keep("following elasticd.toml", self._run)
@@ -68,18 +74,27 @@ class SettingsWatch:
         await self._folder.close()
 
     async def _run(self) -> None:
-        if not self._watches:
-            self._watches = True
-            with contextlib.suppress(OSError):  # the system's limit of watches: it is looked anyway
-                hints = Hints(asyncio.get_running_loop(), self._hint.set)
-                await self._folder.start(self._path.parent, hints, recursive=False)
+        if not self._begun:
+            self._begun = True
+            await self._watch()
         self._seen = None  # after a failure what the file says is read again
         while True:
             self._hint.clear()
             pause = await self._look()
+            if self._polled:
+                pause = min(pause, POLL_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._hint.wait()
+
+    async def _watch(self) -> None:
+        if self._polled:
+            return
+        hints = Hints(asyncio.get_running_loop(), self._hint.set)
+        try:
+            await self._folder.start(self._path.parent, hints, recursive=False)
+        except OSError:  # the system's limit of watches
+            self._polled = True
 
     async def _look(self) -> float:
         """Deal with what is new; returns after how many seconds to look again."""

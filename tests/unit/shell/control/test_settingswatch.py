@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import FILE_NAME
 from elasticd.shell.control import settingswatch as module
 from elasticd.shell.control.settingswatch import SettingsWatch
+from elasticd.shell.storage import watching
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -36,10 +38,16 @@ class Node:
         self.holds = settings
 
     @contextlib.asynccontextmanager
-    async def following(self) -> AsyncIterator[SettingsWatch]:
+    async def following(self, system: str = sys.platform) -> AsyncIterator[SettingsWatch]:
         self.holds = config.load(self.path.parent)
         watch = SettingsWatch(
-            self.path.parent, self.path, self.holds, self.take, self.tell, self.wrong.append
+            self.path.parent,
+            self.path,
+            self.holds,
+            self.take,
+            self.tell,
+            self.wrong.append,
+            system,
         )
         watch.start()
         try:
@@ -195,6 +203,33 @@ def test_a_link_to_a_file_kept_elsewhere(
         async with node.following():
             beside(kept, "quota_bytes = 9\n")
             assert await node.taken() == ["quota_bytes"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(("system", "asked"), [("darwin", 0), ("linux", 1)])
+def test_where_no_events_are_told_the_file_is_looked_at(
+    node: Node, run: Run, monkeypatch: pytest.MonkeyPatch, system: str, asked: int
+) -> None:
+    """A Mac, which would tell of all below the home, isn't asked; Linux may have no watch left."""
+    watches = 0
+
+    def refused() -> None:
+        nonlocal watches
+        watches += 1
+        raise OSError("inotify watch limit reached")
+
+    monkeypatch.setattr(watching, "Observer", refused)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
+
+    async def main() -> None:
+        node.path.write_text("output_bytes = 5\n")
+        async with node.following(system):
+            for number in (6, 7):
+                beside(node.path, f"output_bytes = {number}\n")
+                assert await node.taken() == ["output_bytes"]
+        assert node.holds.output_bytes == 7 and watches == asked
 
     run(main())
 
