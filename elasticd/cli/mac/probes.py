@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli.mac import disks, processes, serving, system, whole
+from elasticd.cli.mac import disks, processes, serving, starting, system, whole
 from elasticd.cli.mac.probe import MacProbe
 from elasticd.preflight.finding import ProbeFinding
 
@@ -44,6 +44,9 @@ PROBES: tuple[MacProbe, ...] = (
     MacProbe("assertions", "a power assertion for a rank", system.assertions, 60.0, _SEND),
     MacProbe("zombies", "leftovers of a dead process", processes.zombies, 30.0, _SEND),
     MacProbe("exits", "notices of exits", processes.exits, 30.0, _SEND),
+    MacProbe(
+        "starts", "children after the network was used", starting.starts, 120.0, starting.CURE
+    ),
     MacProbe("descriptors", "shared memory through a socket", processes.descriptors, 120.0, _SEND),
     MacProbe("ring", "a ring with a stopped rank", processes.ring, 120.0, _SEND),
     MacProbe("flush", "full flushes, idle and beside a write", disks.flush, 180.0, _SEND),

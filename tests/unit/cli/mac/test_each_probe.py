@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.mac import disks, metal, processes, serving, system, whole
+from elasticd.cli.mac import disks, metal, processes, serving, starting, system, whole
 from elasticd.cli.mac.probes import PROBES
 from elasticd.cli.mac.system import SystemFacts
 from elasticd.errors import UsageError
@@ -65,6 +65,9 @@ NOT_WELL: dict[str, Callable[[Path], ProbeFinding]] = {
     ),
     "zombies": lambda at: processes.zombies(at, no_such_process),
     "exits": lambda at: processes.exits(at, deaf),
+    "starts": lambda at: starting.starts(
+        at, lambda: None, ("/bin/sh", "-c", "kill -SEGV $$"), times=1
+    ),
     "descriptors": lambda at: processes.descriptors(at, too_small, times=1),
     "ring": lambda at: processes.ring(at, (sys.executable, "-c", "import sys; sys.exit(7)"), 1),
     "flush": lambda at: disks.flush(at, full),
