@@ -7,6 +7,7 @@ On Linux a local cluster of one, whose keeper starts the daemon again.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -26,18 +27,29 @@ from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.launchd.service import LaunchdService
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
+from elasticd.preflight.speeds import SIDE, speed_of
 from elasticd.settings.places import default_home
+from elasticd.shell.control.speeddesk import MODULE, kept_speed
 from elasticd.supervision.birth import UNSEEN
 from elasticd.supervision.service import invoking_user, run_command
+from elasticd.types import NodeId
 
 CTL = (sys.executable, "-P", "-c", "from elasticd.cli import main; main()")
 SUDO = ("sudo", "-n")
 _COMMAND_SECONDS, _WAIT_SECONDS, _LOOK_SECONDS = 100.0, 90.0, 0.2
 REMOVE_SECONDS = _COMMAND_SECONDS + 20.0
 """For the service to go, and its daemon with it."""
-SECONDS = 3 * _COMMAND_SECONDS + 3 * _WAIT_SECONDS + REMOVE_SECONDS
-"""All that it may wait for: three commands, three things to be seen, and the end."""
+SECONDS = 5 * _COMMAND_SECONDS + 3 * _WAIT_SECONDS + REMOVE_SECONDS
+"""All that it may wait for: five commands, three things to be seen, and the end."""
 _LOG = "See what the daemon logged last, and send the bundle, which has more of it"
+_SPEED_SECONDS = 2
+_OF_OWN_SPEED = 0.5
+"""Below that share the service is slowed down."""
+_SLOW = (
+    "Try again while nothing else computes. If it stays so send this result, and until that is"
+    " cured start elasticd in Terminal, not as a service"
+)
+_AWAKE = "Keep this Mac awake by its settings: sudo pmset -a sleep 0"
 _LINES, _PRINTED_LINES = 2, 40
 """Of the daemon's log: in the finding, and in the bundle."""
 SCRIPT = """import time
@@ -79,6 +91,10 @@ class ServiceStage(Protocol):
         ...
 
     def install(self) -> None: ...
+    def speeds(self) -> tuple[float, float]:
+        """GFLOPS of a child of the daemon, and of one of this process."""
+        ...
+
     def train(self) -> None: ...
     def seen(self) -> ServiceSeen: ...
     def kill(self, pid: int) -> None: ...
@@ -146,6 +162,7 @@ def _removed(stage: ServiceStage) -> str:
 
 def _played(stage: ServiceStage, wait: float) -> ProbeFinding:
     stage.install()
+    theirs, ours = stage.speeds()
     stage.train()
     before = _until(stage, lambda seen: bool(seen.trainers) and seen.step > 0, wait)
     if before is None:
@@ -164,10 +181,12 @@ def _played(stage: ServiceStage, wait: float) -> ProbeFinding:
         value = f"trainers ended with their daemon: {_pids(before)}, then {_pids(after)}"
         return failed(value, "See that the service's file says AbandonProcessGroup, and send this")
     value = f"daemon back after {took:.1f} s, trainers unchanged ({_pids(after)})"
+    value += f", {theirs:.0f} GFLOPS in the service where this terminal has {ours:.0f}"
+    cures = [_SLOW] if theirs < ours * _OF_OWN_SPEED else []
     if asleep:
-        cure = "Keep this Mac awake by its settings: sudo pmset -a sleep 0"
-        return warned(f"{value}; no power assertion for {asleep[0]}", cure)
-    return passed(value)
+        value += f"; no power assertion for {asleep[0]}"
+        cures.append(_AWAKE)
+    return warned(value, ". ".join(cures)) if cures else passed(value)
 
 
 def _pids(seen: ServiceSeen) -> str:
@@ -208,6 +227,21 @@ def submit(folder: Path, home: Path) -> None:
     ran([*CTL, "submit", str(job), "--home", str(home)])
 
 
+def speeds_at(home: Path, run: Callable[[Sequence[str]], str] = ran) -> tuple[float, float]:
+    """GFLOPS of a child of that home's daemon, and of one of this process, by one program."""
+    run([*CTL, "calibrate", "--seconds", str(_SPEED_SECONDS), "--home", str(home)])
+    theirs = kept_speed(home)
+    printed = run([sys.executable, "-P", "-m", MODULE, str(SIDE), str(_SPEED_SECONDS)])
+    try:
+        told = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+        ours = speed_of(NodeId("here"), told["device"], told["seconds"], 0.0)
+    except (LookupError, StopIteration, TypeError, ValueError):
+        raise OperationError(f"what measures GFLOPS prints something else: {printed!r}") from None
+    if theirs is None or ours.error:
+        raise OperationError(f"no GFLOPS are measured: {ours.error or 'the daemon keeps none'}")
+    return theirs.gflops, ours.gflops
+
+
 def seen_at(home: Path) -> ServiceSeen:
     """As the daemon of that home tells it."""
     try:
@@ -239,6 +273,9 @@ class LocalStage:
 
     def install(self) -> None:
         ran([*CTL, "local", "up", "-n", "1", "--keep", "--home", str(self.folder / "home")])
+
+    def speeds(self) -> tuple[float, float]:
+        return speeds_at(self.folder / "home" / "node-0")
 
     def train(self) -> None:
         submit(self.folder, self.folder / "home")
@@ -290,6 +327,9 @@ class LaunchdStage:
         self.run([*CTL, "cluster", "init", "--node-id", "probe", *port, "--home", str(self.home)])
         user = ("--user", invoking_user())
         self._as_root("service", "install", *user, "--home", str(self.home))
+
+    def speeds(self) -> tuple[float, float]:
+        return speeds_at(self.home, self.run)
 
     def train(self) -> None:
         submit(self.folder, self.home)
