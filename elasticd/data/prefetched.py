@@ -17,6 +17,7 @@ from elasticd.data.stream import at_least_one
 from elasticd.errors import UsageError
 from elasticd.train.steps.contents import digests_by_sample
 from elasticd.train.steps.data import digests_of
+from elasticd.train.steps.likeness import sample_digest
 
 
 def prefetched(
@@ -26,8 +27,10 @@ def prefetched(
 
     Args:
         rows: anything with ``len()`` and ``[index]``. It is called on those threads, so it must
-            draw no random numbers, and make NumPy's arrays rather than MLX's. An error there is
-            raised at the sample that it belongs to.
+            draw no random numbers, read nothing that changes while the job runs, and make NumPy's
+            arrays rather than MLX's. An error there is raised at the sample that it belongs to. To
+            see that nothing changes one in 31 of what threads have fetched is fetched again where
+            it is needed, and more of the first ones.
         items: so many samples at most are held.
         bytes: about so many bytes of them; each thread has one more in hand.
         threads: more than one call ``rows`` at the same time, which it must bear.
@@ -54,19 +57,40 @@ class PrefetchedRows:
         self._rows, self._items, self._threads = rows, items, threads
         self._desk = _Desk(rows, most, alone=threads == 1)
         self._proved = self._begun = False
+        self._rounds = _Rounds()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Any:
         if self._proved:
-            return self._desk.take(index)
+            return self._taken(index)
         # The first is fetched on the caller's thread, to see that nothing is drawn for it.
         with undrawn("prefetched()", "leave prefetched() out", self._rows):
             sample = self._rows[index]
         size_bytes(sample, *_ARRAYS)
         self._proved = True
         return sample
+
+    def _taken(self, index: int) -> Any:
+        found = self._desk.take(index)
+        if found is None:
+            return self._desk.fetch_here(index)
+        if found.error is not None:
+            raise found.error
+        if self._rounds.due():
+            self._compare(index, found.sample)
+        return found.sample
+
+    def _compare(self, index: int, ahead: Any) -> None:
+        then = sample_digest(ahead)  # first, for the dataset may use its memory again
+        if sample_digest(self._desk.fetch_here(index)) != then:
+            raise UsageError(
+                f"the dataset of prefetched() has given another sample {index} now than when that"
+                " was fetched ahead: it reads something that has changed since, such as what the"
+                " loop's body changes, or draws random numbers. Threads fetch at no certain time:"
+                " leave prefetched() out, or do in collate= or in the loss what changes"
+            )
 
     def will_need(self, indices: Iterable[int]) -> None:
         """What is needed next, in this order. What is held and isn't named any more goes."""
@@ -88,6 +112,27 @@ class PrefetchedRows:
 
 
 _ARRAYS = ("the dataset of prefetched()", "make NumPy's, and MLX's of them in collate=")
+
+
+_EVERY = 31
+"""A prime, and less than are held as a rule: so, wherever in a step they fall, some of what was
+fetched before the loop's body ran is among those that are compared."""
+
+
+class _Rounds:
+    """Which of the samples that threads have fetched are compared: soon one, and later ones that
+    lie further apart."""
+
+    def __init__(self) -> None:
+        self._every, self._since = 1, 0
+
+    def due(self) -> bool:
+        """Of the next sample."""
+        self._since += 1
+        if self._since < self._every:
+            return False
+        self._every, self._since = min(2 * self._every + 1, _EVERY), 0
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +167,20 @@ class _Desk:
             )
             self._changed.notify_all()
 
-    def take(self, index: int) -> Any:
-        """What was fetched; it is waited for if a thread has it in hand, and else fetched here."""
+    def take(self, index: int) -> _Fetched | None:
+        """What was fetched; it is waited for if a thread has it in hand."""
         with self._changed:
             self._changed.wait_for(lambda: index not in self._in_hand)
             found = self._drop(index)
             if found is None and index in self._wanted:
                 self._wanted.remove(index)
             self._changed.notify_all()
-        if found is None:
-            with self._calling:
-                return self._rows[index]
-        if found.error is not None:
-            raise found.error
-        return found.sample
+        return found
+
+    def fetch_here(self, index: int) -> Any:
+        """On the caller's thread."""
+        with self._calling:
+            return self._rows[index]
 
     def _drop(self, index: int) -> _Fetched | None:
         if (found := self._ready.pop(index, None)) is not None:
@@ -164,8 +209,7 @@ class _Desk:
 
     def _fetched(self, index: int) -> _Fetched:
         try:
-            with self._calling:
-                sample = self._rows[index]
+            sample = self.fetch_here(index)
             return _Fetched(sample, size_bytes(sample, *_ARRAYS))
         except BaseException as error:
             return _Fetched(None, 0, error)
