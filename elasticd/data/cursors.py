@@ -6,9 +6,8 @@ Each is wrapped around another. ``state()`` is where the next sample comes from,
 from __future__ import annotations
 
 import contextlib
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 
 from elasticd.errors import UsageError
 from elasticd.train.steps import randomness
-from elasticd.train.steps.generators import is_generator, state_of
-from elasticd.train.steps.likeness import sample_digest
+from elasticd.train.steps.generators import is_generator
 from elasticd.train.steps.reach import reached
 from elasticd.train.steps.sampling import Permutation
 
@@ -95,20 +93,13 @@ def undrawn(what: str, cure: str = "", rows: Any = None) -> Iterator[None]:
         UsageError: random numbers are drawn for them.
     """
     inside = reached([rows], is_generator).found
-    before = _generators(inside)
+    before = randomness.standing(inside)
     yield
-    if _generators(inside) != before:
+    if randomness.standing(inside) != before:
         raise UsageError(
             f"what stands above {what} draws random numbers, which differ by what else is drawn"
             f" meanwhile: {cure or f'put that map() behind {what}'}"
         )
-
-
-def _generators(inside: Iterable[Any]) -> str:
-    """Where all generators stand that a script may draw from."""
-    own = [state for _, state in randomness.own().states()] + [state_of(each) for each in inside]
-    numpys = np.random.get_state(legacy=True)
-    return sample_digest((random.getstate(), numpys, randomness.mlx_key(), own))
 
 
 class Shuffled:

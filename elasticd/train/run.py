@@ -153,16 +153,18 @@ class Run:
                 CompiledLoss(model, loss, seed) if compile else value_and_grad(model, loss)
             )
             self._runner.entrance.rehearse = self._rehearse
-        self._join()
+        self._join(source)
         if isinstance(source, IndexedSource) and (short := source.shortage()):
             name_own([short], aloud=self.rank == 0)
 
     def _cut(self, micro: int) -> None:
         self._source.cut(Batches(self._seat.spec.batch.global_, micro))
 
-    def _join(self) -> None:
+    def _join(self, source: IndexedSource | StreamSource) -> None:
         spec = self._seat.spec
         grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
+        if isinstance(source, IndexedSource):
+            source.prove_redrawn()
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         at_first = self._state.copy()
         if not self._runner.enter():

@@ -60,6 +60,14 @@ class Foretold(Protocol):
         """In this order, without an end as a rule. It may be wrong, when the world changes."""
 
 
+_KEEPS = (
+    "data= draws random numbers when it is first asked for a sample, and keeps what it made. What"
+    " is drawn goes by where in the job a sample is used, so each rank would keep another one. Make"
+    " all samples in __init__, or draw from np.random.default_rng(index); or keep nothing that is"
+    " drawn (functools.lru_cache does)"
+)
+
+
 class IndexedSource:
     """A dataset with ``__len__`` and ``__getitem__``, visited in one permutation an epoch."""
 
@@ -82,6 +90,33 @@ class IndexedSource:
 
     def at(self, step: int, position: int) -> Any:
         return self._fetch(range(position, position + 1))[0]
+
+    def prove_redrawn(self) -> None:
+        """Behind the first grain, by which all is made that is made once: fetch a sample, and twice
+        more if anything was drawn for it and the second time nothing.
+
+        Raises:
+            UsageError: it was kept. Which it is goes by the position at which a rank first asks for
+                it, and each rank keeps another. Unless the dataset seeds what it draws from.
+        """
+        at = self._batches.positions(1, 0).stop
+        if at + 1 >= self._length:
+            return  # nearly all were asked for
+        fresh, drawn = self._standing_behind(at), self._standing_behind(at, at)
+        if fresh == drawn or self._standing_behind(at, at) != fresh:
+            return
+        # Is as much drawn for another from the same seed? Else the dataset seeds by itself.
+        if self._standing_behind(at, at + 1) == drawn:
+            raise UsageError(_KEEPS)
+
+    def _standing_behind(self, seeded: int, *positions: int) -> str:
+        """Where all generators stand that were ``seeded`` for a position, behind the samples of
+        ``positions``."""
+        randomness.seed_sample(self._seed, seeded)
+        for at in positions:
+            for index in indices(range(at, at + 1), self._length, self._seed):
+                self._dataset[index]
+        return randomness.standing()
 
     def _fetch(self, positions: range) -> list[Any]:
         samples = []

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from elasticd.train.steps.generators import OwnGenerators
+from elasticd.train.steps.generators import OwnGenerators, state_of
+from elasticd.train.steps.likeness import sample_digest
 
 
 class _OfThread(threading.local):
@@ -120,6 +121,14 @@ def _numbers_undisturbed() -> Iterator[None]:
         np.random.set_state(numpys)
         for generator, state in scripts:
             generator.put(state)
+
+
+def standing(inside: Iterable[Any] = ()) -> str:
+    """Where all generators stand that a script may draw from, and those ``inside`` of what it
+    calls, as a digest."""
+    others = [state for _, state in own().states()] + [state_of(each) for each in inside]
+    numpys = np.random.get_state(legacy=True)
+    return sample_digest((random.getstate(), numpys, mlx_key(), others))
 
 
 def mlx_key() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -258,6 +259,17 @@ class Positioned:
         raise AssertionError("nobody asks for that")
 
 
+class Drawn:
+    """A dataset that draws a sample when it is first asked for it."""
+
+    def __len__(self) -> int:
+        return 9
+
+    @functools.cache  # noqa: B019
+    def __getitem__(self, index: int) -> mx.array:
+        return mx.random.normal((2,))
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -278,6 +290,7 @@ class Positioned:
         ({"data": 7}, "data="),
         ({"data": {"x": [1.0, 2.0], "y": [0, 1]}}, "a dict of columns"),
         ({"data": (mx.zeros((9, 2)), mx.zeros(9))}, "a tuple of columns"),
+        ({"data": Drawn()}, "keeps what it made"),
         ({"data": (mx.zeros((30, 4)), mx.zeros((30, 4)))}, "a tuple of columns"),
         ({"loss": None}, "loss=, optimizer="),
     ],

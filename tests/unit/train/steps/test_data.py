@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elasticd.errors import UsageError
-from elasticd.train.steps.data import StreamSource, source_of, stack
+from elasticd.train.steps.data import IndexedSource, StreamSource, source_of, stack
 from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches
 
@@ -52,6 +52,75 @@ def test_what_does_not_stack_is_said(samples: list[Any]) -> None:
 def test_what_is_no_dataset(data: Any) -> None:
     with pytest.raises(UsageError, match="data="):
         source_of(data, BATCHES, 0)
+
+
+class Kept:
+    """A dataset that makes a sample when it is first asked for it."""
+
+    def __init__(self, make: Callable[[int], Any], *, keeps: bool = True, length: int = 20) -> None:
+        self._make, self._keeps, self._length = make, keeps, length
+        self._made: dict[int, Any] = {}
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        if not self._keeps:
+            return self._make(index)
+        if index not in self._made:
+            self._made[index] = self._make(index)
+        return self._made[index]
+
+
+def begun(dataset: Kept) -> IndexedSource:
+    """As a run does it."""
+    source = IndexedSource(dataset, BATCHES, 0)
+    source.samples(1, 0)
+    dataset.asked.clear()
+    source.prove_redrawn()
+    return source
+
+
+def seeded(index: int) -> Any:
+    np.random.seed(index)
+    return np.random.randn(3)
+
+
+DRAWN: dict[str, Callable[[int], Any]] = {
+    "python": lambda i: random.random(),
+    "numpy": lambda i: np.random.randn(8),
+    "mlx": lambda i: mx.random.normal((2,)),
+}
+
+
+@pytest.mark.parametrize("make", DRAWN.values(), ids=DRAWN)
+def test_a_dataset_that_keeps_what_it_drew_is_refused(make: Callable[[int], Any]) -> None:
+    with pytest.raises(UsageError, match=r"keeps what it made.*default_rng\(index\)"):
+        begun(Kept(make))
+    assert len(begun(Kept(make, keeps=False)).samples(1, 0)) == 2
+
+
+@pytest.mark.parametrize("make", [seeded, lambda i: np.random.default_rng(i).random()])
+def test_a_dataset_may_keep_what_goes_by_the_index(make: Callable[[int], Any]) -> None:
+    again = begun(Kept(make)).samples(4, 2)
+    assert sample_digest(again) == sample_digest(begun(Kept(make, keeps=False)).samples(4, 2))
+
+
+def test_a_dataset_may_draw_once_for_all_samples() -> None:
+    table = Kept(lambda _: np.random.randn(20))
+    assert begun(Kept(lambda i: table[0][i], keeps=False)).describe() == "20 samples"
+
+
+def test_one_sample_is_fetched_to_see_that_nothing_drawn_is_kept() -> None:
+    dataset = Kept(lambda i: i)
+    begun(dataset)
+    assert len(dataset.asked) == 1
+
+
+def test_a_dataset_of_a_grain_is_as_it_is() -> None:
+    assert begun(Kept(lambda i: random.random(), length=3)).describe() == "3 samples"
 
 
 def test_a_tuple_of_samples_is_a_dataset_and_one_of_columns_is_none() -> None:
