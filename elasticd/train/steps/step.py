@@ -12,10 +12,11 @@ from elasticd.errors import GenerationLost, OperationError, UsageError
 from elasticd.train.states.trees import arrays, share
 from elasticd.train.states.updates import Reduced
 from elasticd.train.steps import randomness
-from elasticd.train.steps.data import Collate, Source, batch_of
+from elasticd.train.steps.data import Collate, batch_of
 from elasticd.train.steps.layout import check_assigned, flatten
 from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.weighted import loss_of
+from elasticd.train.steps.witness import Witness
 
 
 class Step:
@@ -24,7 +25,7 @@ class Step:
     def __init__(
         self,
         runner: StepRunner,
-        source: Source,
+        source: Witness,
         collate: Collate,
         optimizer: Any,
         clip_norm: float | None = None,
@@ -134,6 +135,7 @@ class Step:
                         raise UsageError(
                             "a batch of step.micro_batches() was not given to step.accumulate()"
                         )
+                self._source.grains_end(self._number)
                 return self._take(self._runner.reduce(as_they_are=self._as_they_are))
             except GenerationLost:
                 match self._runner.rejoin():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elasticd.train.steps.data import Source
+from elasticd.train.steps.data import IndexedSource, Source
 from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.randomness import derive
 from elasticd.train.steps.sampling import Batches
@@ -29,12 +29,21 @@ class Witness:
 
     def samples(self, step: int, grain: int) -> list[Any]:
         found = self._source.samples(step, grain)
+        self._show_once(step)
+        return found
+
+    def grains_end(self, step: int) -> None:
+        """A rank without any grain of ``step`` shows its sample, too: while the others compute. Not
+        one of a stream, which it would have to read up to there."""
+        if isinstance(self._source, IndexedSource):
+            self._show_once(step)
+
+    def _show_once(self, step: int) -> None:
         world, every = self._world(), self._seat.spec.recovery.verify_every
         due = every and step != self._shown and (step == 1 or step % every == 0)
         if due and world is not None and world.size > 1:
             self._shown = step
             self._show(world, step)
-        return found
 
     def _show(self, world: TrainerWorld, step: int) -> None:
         spec = self._seat.spec

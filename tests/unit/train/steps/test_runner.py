@@ -138,6 +138,17 @@ def test_all_show_the_same_sample_now_and_then(name: str) -> None:
         assert 20 * (step - 1) <= position < 20 * step
 
 
+@pytest.mark.parametrize("name", ["high", "low"])
+def test_who_has_no_grain_of_a_step_shows_its_sample_too(name: str) -> None:
+    one_grain = {"batch__micro": 20}
+    (alone,) = values(run(SCRIPTS[name], "a", **one_grain))
+    reports = values(run(SCRIPTS[name], "abc", **one_grain, recovery__verify_every=2))
+    for report in reports:
+        assert [step for step, _, _ in report["seat"].shown] == [1, 2, 4]
+        assert report["seat"].shown == reports[0]["seat"].shown
+        assert report["digest"] == alone["digest"]
+
+
 @pytest.mark.parametrize("first", [30, pytest.param(31, marks=SLOW)])
 @pytest.mark.parametrize("name", ["high", "low"])
 def test_a_newcomer_rehearses_before_the_others_wait_for_it(name: str, first: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import mlx.core as mx
@@ -41,7 +42,8 @@ class FakeRunner:
 
 
 def step_of(runner: FakeRunner) -> Step:
-    step = Step(cast(StepRunner, runner), cast(Any, None), stack, object())
+    source = SimpleNamespace(grains_end=lambda step: None)
+    step = Step(cast(StepRunner, runner), cast(Any, source), stack, object())
     for _ in step.micro_batches():
         raise AssertionError("nothing is to be computed here")
     return step
