@@ -245,8 +245,12 @@ def _by_rank(seed: int, shape: JobShape) -> JobShape:
 def _odd(setup: Setup) -> Setup:
     """Some have a job that can't run, some others steps that take longer."""
     seed, jobs = setup.seed, setup.jobs
-    more = _unable(seed, setup.nodes, jobs) or _longer(seed, jobs[0], setup.slowness)
-    return replace(setup, **more)
+    if more := _unable(seed, setup.nodes, jobs):
+        return replace(setup, **more)
+    # Jobs that somebody submits meanwhile have less time for a step.
+    kinds = tuple(kind for kind in setup.fault_kinds if kind != "submit")
+    more = _longer(seed, jobs[0], setup.slowness) if kinds else {}
+    return replace(setup, fault_kinds=kinds, **more) if more else setup
 
 
 def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) -> Setup:
