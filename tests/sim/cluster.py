@@ -160,6 +160,8 @@ class Setup:
     """By host in order of names: how many times as long as on others a grain takes; else 1."""
     wire_seconds: float = 0.0
     """What it takes a rank to send one vector."""
+    write_seconds: float = 0.0
+    """What it takes a member to write its part of a checkpoint, beyond the usual."""
     log_limit: int = 12
     """So many updates fill a trainer's log."""
     script_state: bool = False

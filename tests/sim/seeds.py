@@ -72,6 +72,8 @@ _UNABLE = 0.08
 """The share of clusters that have a job which can't run, for good or for a while."""
 _WIRED = 0.1
 """The share of clusters in which what is sent takes time."""
+_SLOWLY_WRITTEN = 0.05
+"""The share of clusters whose disks are slow all the time."""
 _ROLES = 0.08
 """The share of clusters of which some nodes don't train."""
 _MORE_ROLES = 0.2
@@ -233,6 +235,17 @@ def _wire(seed: int) -> float:
     return chance.choice((0.002, 0.02, 0.1)) if chance.random() < _WIRED else 0.0
 
 
+def _writes(seed: int) -> float:
+    """What writing takes: up to many times the interval between checkpoints."""
+    chance = random.Random(f"writes {seed}")
+    return chance.choice((1.0, 4.0, 15.0)) if chance.random() < _SLOWLY_WRITTEN else 0.0
+
+
+def _durations(seed: int) -> dict[str, Any]:
+    """Of what is slow in some clusters."""
+    return {"wire_seconds": _wire(seed), "write_seconds": _writes(seed), **_ends(seed)}
+
+
 def _diverging(seed: int, shape: JobShape) -> JobShape:
     policy = random.Random(f"divergence {seed}").choice(("restore", "restore", "continue"))
     return replace(shape, on_divergence=policy)
@@ -308,8 +321,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
         measured=_measured(seed) and not given,
         on_the_wire=seed % 8 == 0,
-        wire_seconds=_wire(seed),
-        **_ends(seed),
+        **_durations(seed),
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),

@@ -78,6 +78,7 @@ class Writer:
                 self._trainer.later(_REWRITE_SECONDS, lambda: self._write(task, again=True))
             return
         slow = disk.sync_seconds
+        slow += self._trainer.host.cluster.setup.write_seconds
         self._after(slow + 0.005, slow + 0.1, lambda: self._sync(task))
 
     def _sync(self, task: Task) -> None:

@@ -200,7 +200,7 @@ class Checkpoints:
             if not self.descent.has(key.point) or not shelf.supersede(key.point, said.generation):
                 return None
             shelf.begin(key, said.generation, self.ctx.now)
-            shelf.bound()
+            shelf.bound(key)
         return shelf.open.get(key)
 
     def _is_over(self, one: Checkpoint | ShardsWritten | ShardsFailed) -> bool:

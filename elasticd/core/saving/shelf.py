@@ -10,7 +10,8 @@ from elasticd.core.saving.checkpoint import Checkpoint, Key
 from elasticd.types import NodeId, Point, Tag
 
 _MAX_OPEN = 8
-"""Older unfinished checkpoints are forgotten: newer ones are on their way."""
+"""Older unfinished checkpoints are forgotten: newer ones are on their way. First those go of which
+nobody has anything: who is busy with an older one skips them, be it ever so slow."""
 
 
 @dataclass(slots=True)
@@ -67,9 +68,12 @@ class Shelf:
             if said and checkpoint.manifest is None and checkpoint.generation <= generation:
                 self.open[key] = checkpoint.without(odd)
 
-    def bound(self) -> None:
-        while len(self.open) > _MAX_OPEN:
-            del self.open[min(self.open, key=lambda key: (key.step, key))]
+    def bound(self, newly: Key) -> None:
+        """Forget those that are too many, and not the one that somebody has just spoken of."""
+        others = [one for one in self.open.values() if one.key != newly]
+        others.sort(key=lambda one: (bool(one.copies.nodes()), one.step, one.key))
+        for one in others[: max(0, len(self.open) - _MAX_OPEN)]:
+            del self.open[one.key]
 
     def drop(self, which: Callable[[Checkpoint], bool]) -> None:
         for checkpoint in [checkpoint for checkpoint in self.open.values() if which(checkpoint)]:

@@ -21,6 +21,7 @@ from elasticd.settings.notify import NotifyRules
 from elasticd.settings.places import FILE_NAME
 from elasticd.shell.assembly.daemon import Daemon
 from elasticd.shell.assembly.pulse import LoopPulse
+from elasticd.shell.assembly.renewing import Renewing, Surroundings
 from elasticd.shell.children import watch as childwatch
 from elasticd.shell.children.watch import ChildWatch
 from elasticd.shell.control import noticedesk
@@ -29,11 +30,15 @@ from elasticd.shell.control.noticedesk import NoticeDesk
 from elasticd.shell.control.settingswatch import SettingsWatch
 from elasticd.shell.network import accepting, minder
 from elasticd.shell.network.bonjourwatch import BonjourWatch
-from elasticd.shell.storage import scrub
+from elasticd.shell.network.credentials import Credentials
+from elasticd.shell.storage import papers, scrub
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.tasks import FailureCount, Tasks
+from elasticd.trust.renewal import Renewal
+from elasticd.trust.revoked import Revoked
 from elasticd.types import JobId, NodeId
+from tests.members import member
 from tests.unit.shell.network.daemons import Daemon as Connected
 from tests.unit.shell.network.daemons import running
 from tests.unit.shell.storage.storednode import Node
@@ -259,7 +264,21 @@ async def in_forgetting(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     await forgetting._tasks.ended()
 
 
+async def in_renewing(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
+    planted = Planted(lambda: [])
+    papers.write(home, own := member("a"))
+    credentials = Credentials(own, *papers.shown(home), Revoked())
+    credentials.renewal = Renewal(credentials.own.serial)
+    nobody: Any = SimpleNamespace(dialled=list, dial_now=lambda: None)
+    around = Surroundings(lambda: nobody, planted, lambda _: None, lambda _: None, lambda: None)
+    renewing = Renewing(home, credentials, "h:1", around)
+    renewing.start()
+    yield planted
+    await renewing.close()
+
+
 PLANTS: dict[str, Plant] = {
+    "renewing this node's certificate": in_renewing,
     "removing the files of a forgotten job": in_forgetting,
     "following elasticd.toml": in_settings,
     "looking into the jobs folder": in_jobs_folder,
