@@ -105,7 +105,7 @@ class Run:
             clip_norm: limits the norm of the reduced gradient, when the library runs the step.
             collate: makes a batch of a list of samples; by default they are stacked.
             compile: puts ``mx.compile`` around the loss and its gradient, when the library runs the
-                step. It is traced anew when layers are frozen, or modules change otherwise.
+                step. It is traced anew when modules, or what it reads of ``run.state``, change.
             base: for recipes: frozen weights of the model that every node has in files of its own.
 
         Raises:
@@ -150,7 +150,9 @@ class Run:
         if loss is not None:
             seed = self._seat.spec.train.seed
             self._loss_and_grad = (
-                CompiledLoss(model, loss, seed) if compile else value_and_grad(model, loss)
+                CompiledLoss(model, loss, seed, self.state)
+                if compile
+                else value_and_grad(model, loss)
             )
             self._runner.entrance.rehearse = self._rehearse
         self._join(source)
@@ -290,6 +292,8 @@ class Run:
         else:
             self._runner.by_rank.check_free(name)
             self._state.track(name, thing)
+        if isinstance(self._loss_and_grad, CompiledLoss):
+            self._loss_and_grad.track(name, thing)
 
     def stop(self, reason: str = "") -> None:
         """Make this step, whose body is under way, the last: then the loop and the job end.

@@ -23,6 +23,8 @@ class Namespace:
 
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
+        self._read: set[str] = set()
+        """Names that were asked for since somebody has emptied it."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -36,6 +38,7 @@ class Namespace:
 
     def __getattr__(self, name: str) -> Any:
         try:
+            self.__dict__["_read"].add(name)
             return self.__dict__["_kept"][name]
         except KeyError:
             raise AttributeError(
@@ -49,6 +52,7 @@ class Namespace:
         del self._kept[name]
 
     def __contains__(self, name: str) -> bool:
+        self._read.add(name)
         return name in self._kept
 
     def generators(self) -> list[Any]:
@@ -60,6 +64,7 @@ class Namespace:
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as plain values and arrays."""
+        self._read.update(self._kept)
         found: dict[str, Any] = {"values": {}, "generators": {}}
         for name, value in self._kept.items():
             if _is_generator(name, value):

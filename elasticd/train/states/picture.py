@@ -1,4 +1,5 @@
-"""What a model holds besides the arrays of its state, so that any change is seen.
+"""What a model holds besides the arrays of its state, and what lies beside the model, so that any
+change is seen.
 
 Plain values and containers are compared by what they are; functions, modules and other objects by
 identity, and what is in such objects is looked at too. Of their classes, plain values are looked
@@ -22,7 +23,7 @@ import types
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -54,7 +55,10 @@ Where = tuple[Any, str, Any]
 class Picture:
     """Of one moment."""
 
-    def __init__(self, model: Module) -> None:
+    def __init__(
+        self, model: Module, beside: Mapping[str, Any] = types.MappingProxyType({})
+    ) -> None:
+        """``beside``: other things, by name, whose arrays count too."""
         self._marks: list[Any] = []
         self._places: list[Where] = []
         self.unseen = ""
@@ -65,6 +69,10 @@ class Picture:
         self._start = 0
         try:
             self._tree(model, ((), "", "model"), True, 0)
+            for name, value in beside.items():
+                self._start, there = len(self._marks), ((), "", name)
+                self._add(name, there)
+                self._tree(value, there, False, 0)
             # Arrays of the model's state are no constants of a trace. All are found by now.
             while self._later:
                 module, where = self._later.pop()

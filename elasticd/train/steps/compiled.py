@@ -1,8 +1,9 @@
 """The loss and its gradient as one compiled function, for ``Run(…, compile=True)``.
 
 A trace has fixed what the loss read from Python: which parameters were frozen, a dropout's
-probability, a temperature. The loop's body may change these, and so may a state that comes from
-elsewhere. Then the function is traced anew.
+probability, a temperature, a factor in ``run.state``. The loop's body may change these, and so may
+a state that comes from elsewhere. Then the function is traced anew. Else what a shape of a batch is
+computed with would go by the step in which this rank has met it first.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.utils import value_and_grad
 
+from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.picture import Picture
 from elasticd.train.steps import randomness
+from elasticd.train.steps.besides import ReadBesides
 from elasticd.train.steps.passcaches import KnownEntries, PassCaches, arrays_of, nearly_same
 
 TOLD_AFTER = 10
@@ -26,8 +29,14 @@ TOLD_AFTER = 10
 class CompiledLoss:
     """Called as what ``mlx.nn.value_and_grad`` returns."""
 
-    def __init__(self, model: Module, loss: Callable[..., Any], seed: int = 0) -> None:
-        """``seed``: of what a trace draws."""
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[..., Any],
+        seed: int = 0,
+        kept: Namespace | None = None,
+    ) -> None:
+        """``seed``: of what a trace draws. ``kept``: ``run.state``."""
         self._model, self._eager, self._seed = model, value_and_grad(model, loss), seed
         self._compiled: Callable[..., Any] | None = None
         self._traces: list[None] = []
@@ -36,18 +45,23 @@ class CompiledLoss:
         self._in_a_row = 0
         self._told = False
         self._known = KnownEntries(nearly_same)
+        self._besides = ReadBesides(loss, kept)
+
+    def track(self, name: str, thing: Any) -> None:
+        """The loss may read it."""
+        self._besides.track(name, thing)
 
     def renew(self) -> None:
-        """Before the grains of a step: trace anew if the model's modules are no longer as they
-        were. What the trace itself has counted there is no change. If something can't be compared
-        every step is traced anew."""
+        """Before the grains of a step: trace anew if the model's modules, or what the loss reads
+        besides, are no longer as they were. What the trace itself has counted there is no change.
+        If something can't be compared every step is traced anew."""
         if self._traced_with is None:
             return
         before, self._in_a_row = self._in_a_row, 0
         if self._traced_with.unseen:
             self._compiled = None
             self._tell(self._traced_with.unseen)
-        elif change := self._traced_with.difference(Picture(self._model)):
+        elif change := self._traced_with.difference(self._picture()):
             self._compiled, self._in_a_row = None, before + 1
             if self._in_a_row == TOLD_AFTER:
                 self._tell(f"{change} is another one each time")
@@ -55,21 +69,27 @@ class CompiledLoss:
     def __call__(self, model: Module, *args: Any, **named: Any) -> tuple[Any, Any]:
         if self._compiled is None:
             self._compiled = _compiled(self._model, self._eager, self._traces, self._seed)
+            self._besides.forget()
+        self._besides.call_begins()
         result: tuple[Any, Any]
         result, entries = self._compiled(args, named)
         self._known.check(entries)
         self._known.add(entries)
         if self._traces:
             self._traces.clear()
-            self._traced_with = Picture(self._model)
+            self._besides.traced()
+            self._traced_with = self._picture()
         return result
+
+    def _picture(self) -> Picture:
+        return Picture(self._model, self._besides.now())
 
     def _tell(self, why: str) -> None:
         if not self._told:
             self._told = True
             print(
                 f"elasticd: compile=True traces the loss anew in each step, since {why}. It is "
-                "right, and slow: keep that outside of the model, or in an array of it",
+                "right, and slow: keep that in an array of the model, or away from model and loss",
                 file=sys.stderr,
             )
 

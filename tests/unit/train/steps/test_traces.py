@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from elasticd.train.states import picture
+from elasticd.train.states.namespace import Namespace
 from elasticd.train.states.picture import Picture
 from elasticd.train.steps.compiled import TOLD_AFTER, CompiledLoss
 
@@ -292,3 +293,65 @@ def test_what_changes_in_each_step_is_named_once(capsys: pytest.CaptureFixture[s
         model.args.scale = 1.0 + n
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "since model.args.scale is another one each time" in said
+
+
+def beside(model: Model) -> tuple[CompiledLoss, Namespace, dict[str, Any]]:
+    """What reads ``run.state`` and a tracked dict, and those."""
+    kept, settings = Namespace(), {"shift": 0.0}
+    kept.factor, kept.steps, kept.table, kept.offset = 1.0, 0, {"power": [1.0]}, mx.array([0.0])
+
+    def scaled(model: Any, x: mx.array) -> Any:
+        found = model(x).sum() * kept.factor * kept.table["power"][0] + settings["shift"]
+        return found + (kept.extra if "extra" in kept else 0.0) + kept.offset.sum()
+
+    compute = CompiledLoss(model, scaled, kept=kept)
+    compute.track("settings", settings)
+    compute.track("unread", {"seen": 0})
+    return compute, kept, settings
+
+
+OF_STATE: dict[str, Callable[[Any, Any], Any]] = {
+    "a number": lambda kept, settings: setattr(kept, "factor", 2.0),
+    "in a dict": lambda kept, settings: kept.table["power"].__setitem__(0, 2.0),
+    "an array": lambda kept, settings: setattr(kept, "offset", mx.array([1.0])),
+    "an array in place": lambda kept, settings: kept.offset.__setitem__(0, 2.0),
+    "one that wasn't there": lambda kept, settings: setattr(kept, "extra", 2.0),
+    "another state": lambda kept, settings: kept.load_state_dict(
+        {"values": {**kept.state_dict()["values"], "factor": 5.0}, "generators": {}}
+    ),
+    "what is tracked": lambda kept, settings: settings.update(shift=2.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_STATE)
+def test_a_change_of_the_state_that_it_reads_counts_for_shapes_that_it_knows(name: str) -> None:
+    compute, kept, settings = beside(model := Model())
+    shapes = X, mx.concatenate([X, X])
+    before = [compute(model, x)[0].item() for x in shapes]
+    compute.renew()
+    assert [compute(model, x)[0].item() for x in shapes] == before and model.traces == 2
+    OF_STATE[name](kept, settings)
+    compute.renew()
+    assert all(compute(model, x)[0].item() != was for x, was in zip(shapes, before, strict=True))
+    assert model.traces == 4
+
+
+def test_state_that_it_does_not_read_makes_no_trace() -> None:
+    compute, kept, _ = beside(model := Model())
+    for n in range(3):
+        compute.renew()
+        compute(model, X)
+        kept.steps, kept.best = kept.steps + 1, [n]
+        assert kept.state_dict()["values"]["steps"] == n + 1
+    assert model.traces == 1
+
+
+def test_state_that_changes_in_each_step_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    compute, kept, _ = beside(model := Model())
+    for n in range(TOLD_AFTER + 5):
+        compute.renew()
+        compute(model, X)
+        kept.table["power"][0] = 1.0 + n
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "since run.state.table['power'][0] is another one each time" in said
