@@ -216,6 +216,7 @@ class Dialler:
         except (OwnAddress, tenacity.RetryError) as error:
             log.info("address is not dialled any more", address=dial.address, reason=str(error))
             del self.dials[dial.address]
+            self.gate.wall.passed(dial.address)
 
     async def _held(self, dial: Dial, answered: Answered) -> Answered | None:
         """Have a connection until it ends, or another one has taken its place, which is returned;

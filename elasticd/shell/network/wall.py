@@ -52,7 +52,7 @@ def own_networks() -> list[ipaddress.IPv4Network]:
 
 @dataclass(slots=True)
 class Wall:
-    """Addresses at which it was met, until somebody answers there."""
+    """Addresses at which it was met, until somebody answers there, or it is dialled no more."""
 
     system: str = sys.platform
     networks: Callable[[], Iterable[ipaddress.IPv4Network]] = own_networks
@@ -75,7 +75,8 @@ class Wall:
         return at_once and self._is_near(address)
 
     def passed(self, address: str) -> None:
-        """Somebody was reached there, or failed in another way."""
+        """Somebody was reached there, or failed in another way, or nobody is looked for there any
+        more."""
         self._at.pop(address, None)
 
     def told(self) -> Sequence[str]:

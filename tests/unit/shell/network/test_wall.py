@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from elasticd.shell.network import transfer
+from elasticd.shell.network import dialling, transfer
 from elasticd.shell.network.wall import CURE, LASTING_SECONDS, REFUSALS, Wall, own_networks
+from tests.ports import free_address
 from tests.unit.shell.network.daemons import Daemon, running, until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -104,5 +105,29 @@ def test_a_daemon_that_is_walled_in_says_so_until_it_is_not(
             await a.until_seen("up", "b", "boot-1")
             assert a.peers.walled() == []
             await asyncio.sleep(0)
+
+    run(main())
+
+
+def test_nothing_is_said_of_an_address_that_is_dialled_no_more(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*words: Any) -> Any:
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    monkeypatch.setattr(transfer, "connect", refused)
+    monkeypatch.setattr(dialling, "FORGET_SECONDS", 0.0)
+    address = free_address()
+
+    async def main() -> None:
+        a = Daemon("a")
+        found = a.peers._gate.wall = wall(networks=own_networks)
+        for _ in range(REFUSALS):
+            found.met(address, 0.0)
+        assert a.peers.walled()
+        async with running(a):
+            a.peers.may_be_at([address])
+            await until(lambda: not a.peers.dialled())
+            assert a.peers.walled() == []
 
     run(main())
