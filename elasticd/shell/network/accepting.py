@@ -48,6 +48,8 @@ LISTEN_AGAIN_SECONDS = 5.0
 GUEST_SECONDS = 10.0
 """Who wants to become a member waits for the issuer's disk."""
 
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
 Admit = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
@@ -96,24 +98,24 @@ class Acceptor:
             raise OperationError(f"can't listen on {address}: {first.strerror}")
         for each, failure in failures.items():  # one that the first covers may be among them
             log.info("not listened on", address=each, reason=failure.strerror)
-        if absent := [each for each, failure in failures.items() if _is_absent(failure)]:
-            later = partial(self._serve_later, absent)
+        if missing := [each for each, failure in failures.items() if _may_pass(failure)]:
+            later = partial(self._serve_later, missing)
             self._kept.keep("listening at addresses that come later", later)
 
-    async def _serve_later(self, absent: list[str]) -> None:
-        """Listen on each of these as soon as the machine has it."""
-        while absent:
+    async def _serve_later(self, missing: list[str]) -> None:
+        """Listen on each of these as soon as the machine has it, and room for it."""
+        while missing:
             await asyncio.sleep(LISTEN_AGAIN_SECONDS)
-            for address in tuple(absent):
+            for address in tuple(missing):
                 try:
                     await self._serve_at(address)
                 except OSError as error:
-                    if _is_absent(error):
+                    if _may_pass(error):
                         continue
                     log.warning("not listened on", address=address, reason=error.strerror)
                 else:
                     log.info("listened on from now on", address=address)
-                absent.remove(address)
+                missing.remove(address)
 
     async def _serve_at(self, address: str) -> None:
         """Raises OSError: nowhere at what the name stands for."""
@@ -303,6 +305,11 @@ def _is_absent(error: OSError) -> bool:
     """Whether the machine may have the address later: its interface, or who knows the name, is not
     there yet."""
     return error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror)
+
+
+def _may_pass(error: OSError) -> bool:
+    """Whether an address may be listened on later."""
+    return _is_absent(error) or error.errno in _NO_ROOM
 
 
 def _answer(frame: dict[str, Any]) -> Pong:

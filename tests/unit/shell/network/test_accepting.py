@@ -40,12 +40,13 @@ class Interfaces:
 
     def __init__(self, *absent: str) -> None:
         self.absent = set(absent)
+        self.why = errno.EADDRNOTAVAIL
         self.asked = 0
 
     async def bind(self, address: str) -> list[socket.socket]:
         self.asked += address in self.absent
         if address in self.absent:
-            raise OSError(errno.EADDRNOTAVAIL, "Can't assign requested address")
+            raise OSError(self.why, os.strerror(self.why))
         return await bound(address)
 
 
@@ -87,11 +88,30 @@ def test_an_address_that_is_missing_at_the_start_is_listened_on_once_it_is_there
     run(main())
 
 
+@pytest.mark.parametrize("first", [errno.EADDRNOTAVAIL, errno.EMFILE])
+def test_one_for_which_there_is_no_room_for_a_while_is_listened_on_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    async def main() -> None:
+        own = [free_address(), free_address()]
+        daemon, here = with_interfaces(monkeypatch, own[1:], own)
+        here.why = first
+        async with running(daemon):
+            here.why = errno.EMFILE
+            asked = here.asked
+            await until(lambda: here.asked > asked + 2)
+            here.absent.clear()
+            while not await answers_at(own[1]):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+
+    run(main())
+
+
 def test_none_of_its_addresses_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         own = [free_address(), free_address()]
         daemon, _ = with_interfaces(monkeypatch, own, own)
-        with pytest.raises(OperationError, match=r"can't listen on .*: Can't assign"):
+        with pytest.raises(OperationError, match=r"can't listen on .*: Can(not|'t) assign"):
             await daemon.peers.start()
 
     run(main())
