@@ -150,7 +150,7 @@ class Patience:
 
     def _learn(self, node: NodeId, place: _Place, seconds: float) -> None:
         """That phase is over, and took so long."""
-        each, known = seconds / max(1, self._units(node, place)), place.phase
+        each, known = seconds / self._units(node, place), place.phase
         step, longest = self.passed.get(known, (-1, 0.0))
         if place.step >= step:
             self.passed[known] = place.step, max(each, longest if place.step == step else 0.0)
@@ -171,10 +171,10 @@ class Patience:
         if now - self.looked <= _BLIND_SECONDS:
             self._lasted(_EXCHANGE, seconds)
 
-    def give_up(self, step: int, limit_seconds: float) -> None:
-        """All have delivered the step behind ``step``, and nothing has moved for so long."""
+    def give_up(self, limit_seconds: float) -> None:
+        """All have delivered their step, and nothing has moved for so long."""
         assert self.world is not None
-        self._take_doubt(_EXCHANGE, step, limit_seconds, self.world.generation)
+        self._take_doubt(_EXCHANGE, self._delivered(), limit_seconds, self.world.generation)
 
     def _is_new(self, node: NodeId) -> bool:
         return self.new.get(node, 0) > 0
@@ -192,8 +192,8 @@ class Patience:
         return doubt.times + (doubt.generation != world.generation)
 
     def _units(self, node: NodeId, place: _Place) -> int:
-        """What is learned for each: the grains that the member computes; else 1."""
-        return self._grains(node, place.step) if place.phase == "compute" else 1
+        """What is learned for each: the grains that the member computes, if any; else 1."""
+        return max(1, self._grains(node, place.step)) if place.phase == "compute" else 1
 
     def _grains(self, node: NodeId, step: int) -> int:
         """Of the member's share in the step behind ``step``."""
@@ -226,7 +226,7 @@ class Patience:
                 assert_never(place.phase)
 
     def _of_step(self, place: _Place, learned: float, units: int) -> float:
-        units, (step, took) = max(1, units), self.passed.get(place.phase, (-1, 0.0))
+        step, took = self.passed.get(place.phase, (-1, 0.0))
         longest = max(self.longest.get(place.phase, 0.0), took if step == place.step else 0.0)
         usual = max(FLOOR_SECONDS, learned * units)
         growths = self._tries(place.phase, place.step) + self._is_foremost(place)

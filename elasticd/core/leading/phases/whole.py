@@ -189,7 +189,7 @@ class Whole:
             step, seconds = office.course.committed + 1, office.reduce_seconds()
             step = min(step, office.last_step)  # a world that starts there waits, too
             text = f"every member delivered step {step}, nothing moved for {seconds:.1f} s"
-            office.course.patience.give_up(office.course.committed, seconds)
+            office.course.patience.give_up(seconds)
             # Which of them keeps the ring from moving, nobody knows.
             return Blames((Blame(world.members[0], "hang", text, confidence="possible"),))
         for late in office.course.patience.late(office.ctx.now, world.generation):
