@@ -139,7 +139,7 @@ def test_what_differs_is_found_before_the_next_world(acts: list[Act], kept: set[
         assert found is not None, "they would go on together"
     if found is not None:
         assert found.world.generation == max(found.told.values())
-        pairs = [{one, other} for one, other, step in differing if step == found.step]
+        pairs = [{one, other} for one, other, step in differing if step == found.point.step]
         assert any(pair <= found.told.keys() for pair in pairs)
 
 

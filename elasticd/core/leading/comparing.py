@@ -22,7 +22,8 @@ class Differing:
 
     world: World
     """The newest of those of which they told it."""
-    step: int
+    point: Point
+    """That state."""
     found: Divergence
     told: Mapping[NodeId, Tag]
     """Who has told of it, each as of which world."""
@@ -141,7 +142,7 @@ class ToldOfStates:
             if silent:
                 text = f"{found.reason}; {', '.join(silent)} had not told of it yet"
                 found = replace(found, reason=text)
-            return Differing(world, step, found, tags)
+            return Differing(world, Point(world.lineage, step, stamp), found, tags)
         return None
 
     def _counts(self, node: NodeId, told: Digest, since: Mapping[NodeId, Tag]) -> bool:

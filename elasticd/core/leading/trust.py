@@ -13,7 +13,7 @@ from elasticd.core.words.worlds import Fault, Holding, Prepared, Rechecked
 from elasticd.recovery import recheck
 from elasticd.recovery.poison import Ladder
 from elasticd.recovery.recheck import Check, Finding
-from elasticd.types import NO_TAG, JobId, NodeId, Tag
+from elasticd.types import NO_TAG, JobId, NodeId, Stamp, Tag
 
 _DIVERGENCES = 2
 
@@ -35,6 +35,16 @@ def without_unproven(holdings: Mapping[NodeId, Holding]) -> dict[NodeId, Holding
         )
 
     return {n: h if counts(h) else replace(h, point=None) for n, h in holdings.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Members differ, and nobody knows who is right."""
+
+    world: Tag = NO_TAG
+    """The newest world of the lines on which they do."""
+    state: Stamp | None = None
+    """What they have otherwise."""
 
 
 @dataclass(slots=True)
@@ -63,9 +73,9 @@ class Trust:
     """How often each node was the odd one out."""
     rollback: Tag = NO_TAG
     """The last world of which no state can be trusted: the next one starts from a checkpoint."""
-    spoilt: Tag = NO_TAG
-    """The same of the lines on which members differed. A state of a world that has gone on apart
-    from them is trusted, be it older."""
+    split: Split = Split()
+    """No state is trusted of that world, or of an earlier one; but one of a world that has gone on
+    apart from its line is, unless it is the very state on which members differ."""
     not_finite: dict[int, set[Tag]] = field(default_factory=dict)
     """By step, the generations in which its loss was not finite."""
     benched: dict[NodeId, float] = field(default_factory=dict)
@@ -126,14 +136,15 @@ class Trust:
         self.rollback = max(self.rollback, world.generation)
         return news
 
-    def spoil(self, world: World) -> None:
-        """The same, but for those of worlds that have gone on apart from it."""
-        self.spoilt = max(self.spoilt, world.generation)
+    def spoil(self, world: World, state: Stamp) -> None:
+        """The same, but for those of worlds that have gone on apart from it. Members differ on
+        that ``state``."""
+        self.split = Split(max(self.split.world, world.generation), state)
 
     @property
     def distrusted(self) -> Tag:
         """Up to which world later leaders are to trust no state."""
-        return max(self.rollback, self.spoilt)
+        return max(self.rollback, self.split.world)
 
     def adopt(self, world: World) -> None:
         """What earlier leaders knew."""
@@ -160,7 +171,9 @@ class Trust:
         """What counts of what a member says it holds; ``apart``: worlds that have gone on apart
         from what is spoilt."""
         since = self._since(node, holding)
-        spoilt = NO_TAG if since in apart else self.spoilt
+        point = holding.point
+        spared = since in apart and point is not None and point.stamp != self.split.state
+        spoilt = NO_TAG if spared else self.split.world
         worst = max(self.rollback, spoilt, self.tainted.get(node, NO_TAG))
         if worst != NO_TAG and since <= worst:
             return replace(holding, point=None)

@@ -40,7 +40,7 @@ def left(office: Office, holdings: Mapping[NodeId, Holding], kept: Iterable[Node
 
 def _judge(office: Office, differing: Differing, asked: Iterable[NodeId] = ()) -> Left:
     world, found, told = differing.world, differing.found, differing.told
-    return _leave(office, world, found, differing.step, told, found.odd, asked)
+    return _leave(office, world, found, differing.point, told, found.odd, asked)
 
 
 def contested(office: Office, world: World, step: int) -> Left | None:
@@ -60,7 +60,7 @@ def contested(office: Office, world: World, step: int) -> Left | None:
     text = f"parameters differ after step {step} among those who could write them{named}"
     found = Divergence(odd if majority else (), majority, text, said.unlike, said.models)
     told = dict.fromkeys(world.members, world.generation)
-    return _leave(office, world, found, step, told, odd)
+    return _leave(office, world, found, checkpoint.key.point, told, odd)
 
 
 def disputed(office: Office, world: World) -> Blames | None:
@@ -78,15 +78,16 @@ def _leave(
     office: Office,
     world: World,
     found: Divergence,
-    step: int,
+    point: Point,
     told: Mapping[NodeId, Tag],
     tainted: Iterable[NodeId],
     asked: Iterable[NodeId] = (),
 ) -> Left:
     """Go back to what all agreed on, or on with the majority's state. Neither helps where the
-    script itself makes them differ. ``told``: by whom that is known, each as of which world.
-    ``tainted``: who is not to go on with what it holds. ``asked``: who else has left its world, be
-    it in another one and further."""
+    script itself makes them differ. ``point``: the state that they have otherwise. ``told``: by
+    whom that is known, each as of which world. ``tainted``: who is not to go on with what it holds.
+    ``asked``: who else has left its world, be it in another one and further."""
+    step = point.step
     office.trust.states.settle(world, told)
     if found.unlike is not None:
         return refused(office, world, found.unlike, step)
@@ -107,7 +108,7 @@ def _leave(
             f"{found.reason}; a member has ended with the last state, which stays"
         )
     elif not found.majority:
-        _go_back(office, world, agreed or Point(world.lineage, step - 1, world.stamp))
+        _go_back(office, world, agreed or replace(point, step=step - 1), point)
         if agreed is None and (newest := office.newest) is not None and not newest.agreed:
             # Nobody can say that all had it alike: who differs now may have differed then.
             office.exactness.lose(
@@ -117,7 +118,7 @@ def _leave(
     elif agreed is not None and _may_go_back(office, world, agreed):
         text = f"{found.reason}; all go back to what they agreed on after step {agreed.step}"
         found = replace(found, reason=text)
-        _go_back(office, world, agreed)
+        _go_back(office, world, agreed, point)
     else:
         office.checkpoints.doubt(found.odd, world.generation)
         office.trust.states.rely(told.keys() - {*found.odd}, step)
@@ -138,14 +139,14 @@ def _leave(
     return Blames(tuple(Blame(n, "divergence", found.reason) for n in culprits))
 
 
-def _go_back(office: Office, world: World, agreed: Point) -> None:
+def _go_back(office: Office, world: World, agreed: Point, split: Point) -> None:
     """Let nothing count that came after ``agreed``: neither of ``world`` nor of one that has gone
-    on from there apart from it."""
+    on from there apart from it. Nor the state that was found to be ``split``, whoever has it."""
     office.checkpoints.spoil(agreed, world)
-    office.trust.spoil(world)
+    office.trust.spoil(world, split.stamp)
     for known in office.roster.worlds(office.world):
         if office.checkpoints.is_of_spoilt(known):
-            office.trust.spoil(known)
+            office.trust.spoil(known, split.stamp)
 
 
 def _was_counted(office: Office, world: World, odd: NodeId, last: Tag) -> bool:

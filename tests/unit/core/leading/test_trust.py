@@ -122,6 +122,19 @@ def test_what_a_leader_did_not_trust_the_next_one_does_not_either() -> None:
     assert Trust(Context(A, lambda: "nonce"), JOB).rollback == world.distrusted == NO_TAG
 
 
+def test_a_state_that_others_have_otherwise_is_trusted_on_no_line() -> None:
+    """The world before has gone on apart: what it has made since may be right."""
+    trust, before = Trust(Context(A, lambda: "nonce"), JOB), world_of(A, B, C)
+    left = replace(world_of(A, B, generation=Tag(9, A, "left")), lineage=Lineage("22"))
+    trust.spoil(left, point_of(0).stamp)
+    same, later = (holds(point_of(step), before.generation) for step in (0, 1))
+    assert trust.trusted(C, same, {before.generation}).point is None
+    assert trust.trusted(C, later, {before.generation}) == later
+    assert trust.trusted(C, later).point is None
+    anew = holds(point_of(0), Tag(10, A, "anew"))
+    assert trust.trusted(C, anew) == anew, "all have taken it from one"
+
+
 def test_what_another_side_knew_is_known_to_a_leader_that_goes_on() -> None:
     """Two sides of a cut meet, and the one that goes on didn't find out who computes wrongly."""
     bench, aside = Bench(), Lineage("22")
