@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from elasticd.client import restarting
 from elasticd.client.client import Client
 from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.looking import ShowStatus
+from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.storage import papers
 from tests.fakessh import FakeSsh
 from tests.integration.alone import copy_kernels
@@ -101,6 +103,22 @@ def alone(kernels: Path, tmp_path: Path) -> Iterator[Path]:
         restarting.await_status(home, WAIT_SECONDS)
         yield home
         assert daemon.poll() is None, (home / "daemon.log").read_text()
+    finally:
+        daemon.terminate()
+        daemon.wait(WAIT_SECONDS)
+
+
+def test_a_daemon_that_answers_is_found(tmp_path: Path) -> None:
+    """Its file is there before its socket: a command would take it for one that doesn't run."""
+    home = tmp_path / "alone"
+    home.mkdir(mode=0o700)
+    (home / "elasticd.toml").write_text(f"node_id = 'alone'\nlisten = {free_address()!r}\n")
+    daemon = start_daemon(home)
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not (home / SOCKET_NAME).exists():
+            assert daemon.poll() is None and time.monotonic() < deadline
+        assert find_daemon(home) is not None
     finally:
         daemon.terminate()
         daemon.wait(WAIT_SECONDS)

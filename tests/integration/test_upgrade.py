@@ -20,7 +20,7 @@ from tests.integration.test_digest import check, check_bits
 
 pytestmark = pytest.mark.process
 
-EARLIER = "d8b87b19aa31a504cb51a18fa9bfdb939d44284b"
+EARLIER = "7cbc4f31be2be9f51fe66e3f9326b2c995d0857d"
 """The commit beside whose daemons the present ones must work."""
 IN_THE_OPEN = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
 """One whose daemons encrypt nothing: all of its cluster are upgraded together."""

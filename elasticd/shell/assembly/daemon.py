@@ -269,8 +269,8 @@ class Daemon:
         self._children.watch.start()
         await self._talk.peers.start()
         self._talk.trusted.start()
-        await self._desk.start()
         await asyncio.to_thread(identity.write, self._home, self._settings)
+        await self._desk.start()  # who is answered finds the process, too
         self._take_up_outputs()
         self._plane.start()
         self._scrubber.start()
