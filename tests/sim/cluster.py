@@ -160,8 +160,9 @@ class Setup:
     """By host in order of names: how many times as long as on others a grain takes; else 1."""
     wire_seconds: float = 0.0
     """What it takes a rank to send one vector."""
-    write_seconds: float = 0.0
-    """What it takes a member to write its part of a checkpoint, beyond the usual."""
+    write_seconds: tuple[float, ...] = ()
+    """By host in order of names: what it takes to write its part of a checkpoint, or to copy
+    another's, beyond the usual."""
     log_limit: int = 12
     """So many updates fill a trainer's log."""
     script_state: bool = False
@@ -275,6 +276,10 @@ class Cluster:
     def station_of(self, node: NodeId) -> Station:
         """What its elasticd.toml says that it is, and what it computes with."""
         return Station(role=self.role_of(node), chip=f"chip {self.chip_of(node)}")
+
+    def write_seconds_of(self, node: NodeId) -> float:
+        """What its disk takes for shards, beyond the usual."""
+        return dict(zip(self.hosts, self.setup.write_seconds, strict=False)).get(node, 0.0)
 
     def chip_of(self, node: str) -> int:
         return self.setup.chips.of([*self.hosts].index(NodeId(node)))

@@ -73,7 +73,7 @@ _UNABLE = 0.08
 _WIRED = 0.1
 """The share of clusters in which what is sent takes time."""
 _SLOWLY_WRITTEN = 0.05
-"""The share of clusters whose disks are slow all the time."""
+"""The share of clusters of which disks are slow all the time."""
 _ROLES = 0.08
 """The share of clusters of which some nodes don't train."""
 _MORE_ROLES = 0.2
@@ -235,15 +235,24 @@ def _wire(seed: int) -> float:
     return chance.choice((0.002, 0.02, 0.1)) if chance.random() < _WIRED else 0.0
 
 
-def _writes(seed: int) -> float:
-    """What writing takes: up to many times the interval between checkpoints."""
+def _writes(seed: int, nodes: int) -> tuple[float, ...]:
+    """Some clusters have slow disks."""
     chance = random.Random(f"writes {seed}")
-    return chance.choice((1.0, 4.0, 15.0)) if chance.random() < _SLOWLY_WRITTEN else 0.0
+    return slow_disks(chance, nodes) if chance.random() < _SLOWLY_WRITTEN else ()
 
 
-def _durations(seed: int) -> dict[str, Any]:
+def slow_disks(chance: random.Random, nodes: int) -> tuple[float, ...]:
+    """What writing takes: up to many times the interval between checkpoints, on all nodes alike, or
+    on each something else."""
+    slowest = chance.choice((1.0, 4.0, 15.0))
+    others = chance.choice(((slowest,), (0.0,), (0.0, 1.0, slowest)))
+    first = chance.randrange(nodes)
+    return tuple(slowest if n == first else chance.choice(others) for n in range(nodes))
+
+
+def _durations(seed: int, nodes: int) -> dict[str, Any]:
     """Of what is slow in some clusters."""
-    return {"wire_seconds": _wire(seed), "write_seconds": _writes(seed), **_ends(seed)}
+    return {"wire_seconds": _wire(seed), "write_seconds": _writes(seed, nodes), **_ends(seed)}
 
 
 def _diverging(seed: int, shape: JobShape) -> JobShape:
@@ -321,7 +330,7 @@ def setup_of(seed: int, kinds: tuple[str, ...] | None = None, nodes: int = 0) ->
         grain_seconds=chance.choice(((0.005, 0.01), (0.01, 0.03), (0.05, 0.2))),
         measured=_measured(seed) and not given,
         on_the_wire=seed % 8 == 0,
-        **_durations(seed),
+        **_durations(seed, nodes),
         log_limit=chance.choice((1, 12, 12, 40)),
         script_state=chance.random() < 0.15,
         slowness=(chance.choice((2.0, 5.0)),) if chance.random() < 0.3 else (),

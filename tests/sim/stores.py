@@ -27,6 +27,8 @@ class Stores:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self._free_at: dict[str, float] = {}
+        """By run of the daemon, when its disk has all that was to be copied so far."""
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -71,7 +73,15 @@ class Stores:
                 e.ShardsFetched(effect.report, not reason, reason, stored, refused, rotten)
             )
 
-        self.host.cluster.after(self.host.chance("shards").uniform(0.01, 0.1), fetched)
+        seconds = self.host.chance("shards").uniform(0.01, 0.1)
+        self.host.cluster.after(seconds + self._disk_seconds(), fetched)
+
+    def _disk_seconds(self) -> float:
+        """What a slow disk takes for a copy besides, and for those before it."""
+        cluster, boot = self.host.cluster, self.host.boot
+        slow = cluster.write_seconds_of(self.host.name)
+        self._free_at[boot] = max(cluster.now, self._free_at.get(boot, 0.0)) + slow
+        return self._free_at[boot] - cluster.now
 
     def _copy_shards(
         self,

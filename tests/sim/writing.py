@@ -77,8 +77,8 @@ class Writer:
                 # Nobody else will write it: it is tried again until there is room.
                 self._trainer.later(_REWRITE_SECONDS, lambda: self._write(task, again=True))
             return
-        slow = disk.sync_seconds
-        slow += self._trainer.host.cluster.setup.write_seconds
+        host = self._trainer.host
+        slow = disk.sync_seconds + host.cluster.write_seconds_of(host.name)
         self._after(slow + 0.005, slow + 0.1, lambda: self._sync(task))
 
     def _sync(self, task: Task) -> None:

@@ -200,7 +200,7 @@ class Checkpoints:
             if not self.descent.has(key.point) or not shelf.supersede(key.point, said.generation):
                 return None
             shelf.begin(key, said.generation, self.ctx.now)
-            shelf.bound(key)
+            shelf.bound(key, self.replicas.worth)
         return shelf.open.get(key)
 
     def _is_over(self, one: Checkpoint | ShardsWritten | ShardsFailed) -> bool:
@@ -294,15 +294,23 @@ class Checkpoints:
             chosen.add(name)
             if self.errands.further(checkpoint) and self.replicas.durable(checkpoint):
                 self._announce(checkpoint)
-        home = self.shelf.home
-        if home is not None and home.complete and self.survey.reports:
+        for home in self._at_home():
             self.errands.expire(home)
             if not self.replicas.listed(home):
                 self.errands.further(home)
 
+    def _at_home(self) -> list[Checkpoint]:
+        """The newest one, where something can be done for it."""
+        home = self.shelf.home
+        if home is None or not home.complete or not self.survey.reports:
+            return []
+        return [home]
+
     def deadlines(self) -> list[float]:
-        """When to call :meth:`advance` though nothing was heard."""
-        return [time for one in self.shelf.all() for time in self.errands.deadlines(one)]
+        """When to call :meth:`advance` though nothing was heard: of what that looks at."""
+        open_ = [one for one in self.open.values() if not self.shelf.over(one.step)]
+        looked_at = [*self._at_home(), *open_]
+        return [time for one in looked_at for time in self.errands.deadlines(one)]
 
     def _announce(self, checkpoint: Checkpoint) -> None:
         self._promote(checkpoint)

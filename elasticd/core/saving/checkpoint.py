@@ -51,8 +51,9 @@ class Checkpoint:
     """Nodes that have written their shards, or will not."""
     failed: dict[NodeId, str] = field(default_factory=dict)
     """Nodes that can't store their part, and why."""
-    pulling: set[NodeId] = field(default_factory=set)
-    """Nodes that were asked to copy shards, and have not answered."""
+    pulling: dict[NodeId, float] = field(default_factory=dict)
+    """Nodes that were asked to copy shards and have not answered, and when that was. Who takes too
+    long stays here, and has failed: its answer may come yet."""
     void: set[NodeId] = field(default_factory=set)
     """Nodes that were asked to copy what counts no more, and have not answered."""
     disputed: bool = False
@@ -111,7 +112,7 @@ class Checkpoint:
         if written.generation != self.generation:
             self.generation, self.disputed = written.generation, False
         if not written.check:  # else it tells of what it has written itself, perhaps once more
-            self.pulling.discard(node)
+            self.pulling.pop(node, None)
         self.failed.pop(node, None)
         self.heard.add(node)
         self.said.take(node, written, now)
@@ -166,9 +167,9 @@ class Checkpoint:
         """``node`` has written its shards, or will not."""
         self.heard.add(node)
 
-    def pull(self, node: NodeId) -> None:
+    def pull(self, node: NodeId, now: float) -> None:
         """``node`` is asked to copy shards."""
-        self.pulling.add(node)
+        self.pulling[node] = now
         self.void.discard(node)
 
     def copied_in_vain(self, node: NodeId) -> bool:
@@ -179,9 +180,7 @@ class Checkpoint:
 
     def not_pulled(self, node: NodeId) -> bool:
         """``node`` has not copied any. False if it was not to."""
-        asked = node in self.pulling
-        self.pulling.discard(node)
-        return asked
+        return self.pulling.pop(node, None) is not None
 
     def fail(self, node: NodeId, reason: str) -> None:
         """``node`` can't store its part."""
@@ -201,7 +200,7 @@ class Checkpoint:
             self.gone_at = None
         else:
             self.gone_at = now if self.gone_at is None else self.gone_at
-            wait = coming_seconds if self.is_coming or self.pulling else back_seconds
+            wait = coming_seconds if self.is_coming or self.copying() else back_seconds
             self.lost = self.lost or now >= self.gone_at + wait
 
     def rots(self, found: Iterable[tuple[int, NodeId]]) -> None:
@@ -244,7 +243,7 @@ class Checkpoint:
         fresh = Checkpoint(self.key, self.generation, self.began)
         fresh.failed |= self.failed
         fresh.heard |= self.heard
-        fresh.void |= self.void | self.pulling
+        fresh.void |= self.void.union(self.pulling)
         refused = self.said.refused.union(odd)
         for node, word in self.said.words.items():
             take = fresh.refuse if node in refused else fresh.wrote
@@ -256,7 +255,7 @@ class Checkpoint:
         self.copies.drop(node)
         self.filing.forget(node)
         self.heard.discard(node)
-        self.pulling.discard(node)
+        self.pulling.pop(node, None)
         self.failed.pop(node, None)
 
     def restart(self, gone: Iterable[NodeId]) -> None:
@@ -271,6 +270,14 @@ class Checkpoint:
     def unanswered(self) -> list[tuple[NodeId, float]]:
         """Who was asked to store the manifest and has not answered, and when that was."""
         return [(node, at) for node, at in self.filing.open() if node not in self.failed]
+
+    def copying(self) -> list[tuple[NodeId, float]]:
+        """Who was asked to copy shards and has not answered, and when that was."""
+        return [(node, at) for node, at in self.pulling.items() if node not in self.failed]
+
+    def skipped(self, node: NodeId) -> bool:
+        """Whether ``node`` has written nothing of it, and said so: it may be busy with another."""
+        return node in self.heard and node not in self.said.words and not self.copies.has(node)
 
     def can_store(self, node: NodeId) -> bool:
         """Whether the manifest is of use on ``node``."""

@@ -29,6 +29,11 @@ class ShardCopies:
         """Every shard is on some node."""
         return all(map(self.holders.get, range(self.count)))
 
+    @property
+    def bytes(self) -> int:
+        """Of all shards that anybody has spoken of."""
+        return sum(size for size, _ in self.rows.values())
+
     def same(self, index: int, row: Row) -> bool:
         """Whether a shard is as whoever spoke of it first has said."""
         return self.rows.setdefault(index, row) == row

@@ -14,6 +14,9 @@ from elasticd.core.words.shards import ManifestStore, ManifestStored, PullShards
 from elasticd.settings.job import JobSpec
 from elasticd.types import JobId, NodeId
 
+_BYTES_A_SECOND = 10e6
+"""No copy is waited for that is slower."""
+
 
 @dataclass(slots=True)
 class Errands:
@@ -45,7 +48,7 @@ class Errands:
         Nothing while writers may still say what they have: it may be enough, or show that one of
         them has diverged.
         """
-        if checkpoint.pulling or self.ctx.now < self.retry_at:
+        if checkpoint.copying() or self.ctx.now < self.retry_at:
             return
         if self.replicas.writing(checkpoint):
             return
@@ -56,7 +59,7 @@ class Errands:
         )  # fmt: skip
         missing = self.replicas.wanted(checkpoint) - self.replicas.held(checkpoint)
         for node in self.replicas.able(checkpoint)[:missing]:
-            checkpoint.pull(node)
+            checkpoint.pull(node, self.ctx.now)
             self.ctx.send(node, pull)
 
     def _store(self, checkpoint: Checkpoint) -> None:
@@ -120,6 +123,11 @@ class Errands:
         late = self.replicas.writing(checkpoint) if now >= checkpoint.began + limit else []
         for node in late:
             self.do_without(checkpoint, node, f"it has not written its shards in {limit:g} s")
+        copying = self._copy_seconds(checkpoint)
+        for node, at in checkpoint.copying():
+            if now >= at + copying:
+                reason = f"it has not copied shards in {copying:.0f} s"
+                self.do_without(checkpoint, node, reason, keeps=True)
         checkpoint.look_for_shards(now, self._back_seconds, limit)
         if self.replicas.durable(checkpoint):
             return
@@ -132,15 +140,21 @@ class Errands:
         limit, replicas = self.ctx.timing.write_seconds, self.replicas
         writing = replicas.writing(checkpoint)
         times = [checkpoint.began + limit] if writing else []
+        copying = checkpoint.copying()
+        times += [at + self._copy_seconds(checkpoint) for _, at in copying]
         if checkpoint.gone_at is not None and not checkpoint.lost:
             times += [checkpoint.gone_at + wait for wait in (self._back_seconds, limit)]
         if not replicas.durable(checkpoint):
             times += [at + limit for _, at in checkpoint.unanswered()]
             times += checkpoint.filing.again.values()
         short = replicas.held(checkpoint) < replicas.wanted(checkpoint) and checkpoint.complete
-        if short and not (checkpoint.pulling or writing) and replicas.able(checkpoint):
+        if short and not (copying or writing) and replicas.able(checkpoint):
             times.append(self.retry_at)
         return times
+
+    def _copy_seconds(self, checkpoint: Checkpoint) -> float:
+        """So long at most a node may take to copy shards: large ones come over a slow link, too."""
+        return self.ctx.timing.write_seconds + checkpoint.copies.bytes / _BYTES_A_SECOND
 
     @property
     def _back_seconds(self) -> float:

@@ -13,6 +13,9 @@ from elasticd.core.words.records import View
 from elasticd.settings.job import JobSpec
 from elasticd.types import NodeId
 
+_AT_ONCE = 2
+"""Of so many checkpoints at most a node copies shards at a time: more would only take longer."""
+
 
 @dataclass(slots=True)
 class Replicas:
@@ -69,10 +72,14 @@ class Replicas:
     def wanted(self, checkpoint: Checkpoint) -> int:
         """On how many nodes; no more than can store it."""
         able = self.lasting(checkpoint) - checkpoint.failed.keys()
-        if checkpoint.step == self.descent.ends_at(self.spec.train.steps):
+        if self._is_end(checkpoint):
             # Two sides that ended a job at one state have it under two names.
             able -= checkpoint.filing.rejected - self._writes_again(checkpoint)
         return min(self.spec.checkpoint.replicas, max(1, len(able)))
+
+    def _is_end(self, checkpoint: Checkpoint) -> bool:
+        """Whether the job ends there, as far as is known."""
+        return checkpoint.step == self.descent.ends_at(self.spec.train.steps)
 
     def _writes_again(self, checkpoint: Checkpoint) -> set[NodeId]:
         """Members that had written a state of their own, and begin now with the one that counts."""
@@ -103,7 +110,8 @@ class Replicas:
 
     def able(self, checkpoint: Checkpoint) -> list[NodeId]:
         """Nodes that may copy shards, best first: whose disks were well last time, of another
-        failure domain, that never train, that have nothing else to do."""
+        failure domain, that had the time to write their own, that never train, that have nothing
+        else to do."""
         world, domains = self.descent.world, self.domains
         unwell = {node for other in self.shelf.all() for node in other.failed}
         writers = world.members if world is not None else ()
@@ -114,14 +122,37 @@ class Replicas:
             if not checkpoint.copies.full(node)
             and node not in checkpoint.failed
             and node not in checkpoint.filing.rejected
+            and (self._is_end(checkpoint) or self._copies(node) < _AT_ONCE)
         ]
         return sorted(
             able,
             key=lambda node: (
                 node in unwell,
                 domains.get(node, "") in used,
+                checkpoint.skipped(node),
                 node not in self.standing.stores,
                 node in writers,
                 node,
             ),
         )
+
+    def _copies(self, node: NodeId) -> int:
+        """Of how many checkpoints ``node`` copies shards now."""
+        return sum(node == each for one in self.shelf.all() for each, _ in one.copying())
+
+    def worth(self, checkpoint: Checkpoint) -> tuple[int, int]:
+        """Of too many unfinished checkpoints those go first that have the least. Nothing is worth
+        what can't become whole, and little what nobody has anything of. Of what nobody works on
+        the newest counts. Of what nodes work on the oldest does: where that takes longer than until
+        the next few, there would never be an end of it. Nobody writes a job's last state again."""
+        step, writing = checkpoint.step, self.writing(checkpoint)
+        if self._is_end(checkpoint):
+            return 4, step
+        if checkpoint.manifest is None:
+            if not (writing or checkpoint.copies.whole):
+                return 0, step
+            if not checkpoint.copies.nodes():
+                return 1, step
+        if writing or checkpoint.copying() or checkpoint.unanswered():
+            return 3, -step
+        return 2, step

@@ -10,8 +10,7 @@ from elasticd.core.saving.checkpoint import Checkpoint, Key
 from elasticd.types import NodeId, Point, Tag
 
 _MAX_OPEN = 8
-"""Older unfinished checkpoints are forgotten: newer ones are on their way. First those go of which
-nobody has anything: who is busy with an older one skips them, be it ever so slow."""
+"""So many unfinished checkpoints at most are kept: newer ones are on their way."""
 
 
 @dataclass(slots=True)
@@ -68,10 +67,11 @@ class Shelf:
             if said and checkpoint.manifest is None and checkpoint.generation <= generation:
                 self.open[key] = checkpoint.without(odd)
 
-    def bound(self, newly: Key) -> None:
-        """Forget those that are too many, and not the one that somebody has just spoken of."""
+    def bound(self, newly: Key, worth: Callable[[Checkpoint], tuple[int, int]]) -> None:
+        """Forget those that are too many, the least in ``worth`` first, and not the one that
+        somebody has just spoken of."""
         others = [one for one in self.open.values() if one.key != newly]
-        others.sort(key=lambda one: (bool(one.copies.nodes()), one.step, one.key))
+        others.sort(key=lambda one: (worth(one), one.key))
         for one in others[: max(0, len(self.open) - _MAX_OPEN)]:
             del self.open[one.key]
 

@@ -63,10 +63,11 @@ class Desk:
         rows: str = "0",
         check: str = "",
         last: bool = False,
+        size: int = 100,
     ) -> None:
         """``rows``: what the shards' digests begin with. With a ``check`` they are the node's own,
         not copies. ``last``: the script stops there."""
-        table = tuple((index, 100, f"{rows}{index:063x}") for index in indices)
+        table = tuple((index, size, f"{rows}{index:063x}") for index in indices)
         self.made.on_shards(
             node,
             ShardsWritten(
@@ -121,6 +122,10 @@ class Desk:
 
     def announced(self) -> list[int]:
         return [emit.fields["step"] for emit in self.emitted("checkpoint_committed")]
+
+    def newest(self) -> Manifest:
+        assert self.made.newest is not None
+        return self.made.newest
 
     def manifest(self) -> Manifest:
         (checkpoint,) = self.made.open.values()
