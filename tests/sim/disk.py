@@ -94,7 +94,8 @@ class Disk:
     rotten: list[tuple[Key, tuple[int, int], tuple[int, str]]] = field(default_factory=list)
     """Shards that have lost their content behind everybody's back, with what it was."""
     refused: set[Key] = field(default_factory=set)
-    """Checkpoints that there was no room for, once, or that it has in other files."""
+    """Checkpoints that there was no room for, once, that it has in other files, or that it copies
+    for longer than anybody waits."""
     changes: dict[Key, int] = field(default_factory=dict)
     """Of each checkpoint, finished or not: which change of the disk was its last one."""
     change: int = 0

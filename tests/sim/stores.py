@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .host import Host
 
 _FETCH_SECONDS = 60.0
+_PATIENCE = 0.95
+"""Of what a leader waits for: clocks differ."""
 _DOUBT_SECONDS = (1.0, 3.0)
 _TAKEN = "is not of the checkpoint that is here"
 
@@ -73,8 +75,10 @@ class Stores:
                 e.ShardsFetched(effect.report, not reason, reason, stored, refused, rotten)
             )
 
-        seconds = self.host.chance("shards").uniform(0.01, 0.1)
-        self.host.cluster.after(seconds + self._disk_seconds(), fetched)
+        seconds = self.host.chance("shards").uniform(0.01, 0.1) + self._disk_seconds()
+        if seconds > _PATIENCE * self.host.cluster.setup.timing.write_seconds:
+            self.host.disk.refused.add((effect.job, effect.step, effect.stamp))
+        self.host.cluster.after(seconds, fetched)
 
     def _disk_seconds(self) -> float:
         """What a slow disk takes for a copy besides, and for those before it."""
