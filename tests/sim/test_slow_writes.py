@@ -27,7 +27,7 @@ def test_checkpoints_become_consistent_however_long_they_take(nodes: int, second
     assert found >= result.seconds / (3 * seconds)
 
 
-STORIES = (3, 11, 13, 18)
+STORIES = (3, 11, 13, 16, 18)
 
 
 def _drawn(seed: int) -> Setup:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from elasticd.core.words.trainers import TrainerDigest, TrainerSkipped, TrainerWrote, WrittenShard
+from elasticd.train.states.meeting import Meeting
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point
 
@@ -52,13 +53,21 @@ class Writer:
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer, self._chance = trainer, trainer.chance("shards")
+        self._meeting = Meeting()
         self._busy = False
 
     def submit(self, task: Task) -> None:
         """Write this member's shards."""
+        step = task.point.step
         if self._busy and not task.must:
+            self._meeting.miss()
             self._skip(task, "late", refused=False)
             return
+        interval = task.world.writes.every_at(step)
+        if self._meeting.leaves_out(step, interval) and not task.must:
+            self._skip(task, "not its turn", refused=False)
+            return
+        self._meeting.begin()
         self._busy = True
         self._after(0.005, 0.05, lambda: self._write(task))
 

@@ -21,6 +21,7 @@ from elasticd.errors import DiskError, StateError
 from elasticd.supervision.priority import BEHIND_STEPS, thread_gives_way
 from elasticd.train import threads
 from elasticd.train.states.manners import Manners
+from elasticd.train.states.meeting import Meeting
 from elasticd.train.states.parts import told
 from elasticd.train.states.state import Snapshot
 from elasticd.train.world import TrainerWorld
@@ -87,16 +88,26 @@ class CheckpointWriter:
         """One that must be written and that the disk has refused."""
         self._thread: threading.Thread | None = None
         self._manners = Manners()
+        self._meeting = Meeting()
         self._wrote_all_along = False
         self._due = float("inf")
 
     def submit(self, task: Task) -> bool:
-        """Write ``task``; False if another is being written and ``task`` isn't a must."""
+        """Write ``task``; False if another is being written, or a later one is to be, and ``task``
+        isn't a must."""
+        step = task.snapshot.point.step
         with self._changed:
             if self._busy is not None and not task.must:
                 late = self._busy.snapshot.point.step
+                self._meeting.miss()
                 self._skip(task, f"step {late} is still being written")
                 return False
+            interval = task.world.writes.every_at(step)
+            if self._meeting.leaves_out(step, interval) and not task.must:
+                every = self._meeting.every(interval)
+                self._skip(task, f"writing takes long: only every {every} steps one is begun")
+                return False
+            self._meeting.begin()
             if self._next is not None:
                 self._skip(self._next, "a newer one has to be written")
             task.worlds = self._worlds

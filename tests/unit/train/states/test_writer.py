@@ -141,6 +141,22 @@ def test_a_late_writer_skips_one_and_says_so(
     assert heard.next()["step"] == 30
 
 
+def test_who_was_late_begins_only_where_it_meets_the_others(
+    tmp_path: Path, heard: Heard, writer: CheckpointWriter
+) -> None:
+    heard.go.clear()
+    world = world_of(tmp_path)
+    assert writer.submit(Task(world, snapshot_of(10), 0.0, "slices"))
+    assert heard.next()["step"] == 10
+    assert not writer.submit(Task(world, snapshot_of(20), 0.0))
+    assert heard.next()["step"] == 20
+    heard.go.set()
+    writer.make_room(lambda: None)
+    assert not writer.submit(Task(world, snapshot_of(30), 0.0))
+    assert heard.next()["reason"] == "writing takes long: only every 20 steps one is begun"
+    assert writer.submit(Task(world, snapshot_of(40), 0.0))
+
+
 def test_a_disk_that_refuses_is_named(
     tmp_path: Path, heard: Heard, writer: CheckpointWriter
 ) -> None:
