@@ -167,6 +167,7 @@ class Run:
         grain0, _ = batch_of(self._source, self._collate, spec.train.seed, 1, 0)
         if isinstance(source, IndexedSource):
             source.prove_redrawn()
+            source.prove_unchanged()
         self._seat.at_run(fingerprint(spec, self._state, self._source, grain0, self._clip_norm))
         at_first = self._state.copy()
         if not self._runner.enter():

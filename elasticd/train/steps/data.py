@@ -18,6 +18,7 @@ from elasticd.train.steps import randomness
 from elasticd.train.steps.contents import digests_by_sample
 from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches, ComingGrains, indices
+from elasticd.train.steps.unchanged import GivenSamples, is_looked_at
 
 Collate = Callable[[list[Any]], Any]
 _NAME_LETTERS = 300
@@ -29,8 +30,11 @@ class Source(Protocol):
     def samples(self, step: int, grain: int) -> list[Any]:
         """The samples of a grain, in order."""
 
+    def positions(self, step: int, grain: int) -> range:
+        """Of the samples of a grain, counted over all steps."""
+
     def at(self, step: int, position: int) -> Any:
-        """The sample at a position of ``step``, counted over all steps."""
+        """The sample at a position of ``step``."""
 
     def cut(self, batches: Batches) -> None:
         """From now on global batches are cut into other grains."""
@@ -67,6 +71,12 @@ _KEEPS = (
     " drawn (functools.lru_cache does)"
 )
 
+_IN_PLACE = (
+    "data= changes a sample where it keeps it, or gives the same array for each: the first one"
+    " became another when data= was asked again, and each rank asks for others. Return a new"
+    " array, as in x / 255, or change a copy, and not what is kept (x /= 255)"
+)
+
 
 class IndexedSource:
     """A dataset with ``__len__`` and ``__getitem__``, visited in one permutation an epoch."""
@@ -81,7 +91,10 @@ class IndexedSource:
     def samples(self, step: int, grain: int) -> list[Any]:
         if isinstance(self._dataset, Foretold):
             self._dataset.will_need(self._coming(step, grain))
-        return self._fetch(self._batches.positions(step, grain))
+        return self._fetch(self.positions(step, grain))
+
+    def positions(self, step: int, grain: int) -> range:
+        return self._batches.positions(step, grain)
 
     def _coming(self, step: int, grain: int) -> Iterator[int]:
         """The indices of what this rank is likely to need, from this grain on."""
@@ -108,6 +121,20 @@ class IndexedSource:
         # Is as much drawn for another from the same seed? Else the dataset seeds by itself.
         if self._standing_behind(at, at + 1) == drawn:
             raise UsageError(_KEEPS)
+
+    def prove_unchanged(self) -> None:
+        """Fetch the first sample, another one, and the first one again.
+
+        Raises:
+            UsageError: it has become another by that: what a sample is goes by how often, and in
+                which order, this rank has asked for samples.
+        """
+        first = self._fetch(range(1))[0]
+        before = sample_digest(first)
+        for at in (1, 0):
+            self._fetch(range(at, at + 1))
+            if sample_digest(first) != before:
+                raise UsageError(_IN_PLACE)
 
     def _standing_behind(self, seeded: int, *positions: int) -> str:
         """Where all generators stand that were ``seeded`` for a position, behind the samples of
@@ -169,6 +196,10 @@ _FRESH = (
     "Open or rewind what it reads inside of it (`def stream(): yield from open_dataset()`), and "
     "draw random numbers from Python's, NumPy's and MLX's global generators, which are seeded alike"
 )
+_STREAM_IN_PLACE = (
+    " of its first call where that is kept: its second call made another of it. If a function keeps"
+    " what it returns (functools.lru_cache does), change a copy, as in x / 255, and not x /= 255"
+)
 
 
 class StreamSource:
@@ -189,7 +220,10 @@ class StreamSource:
         """Of those that are kept, if the iterator has names."""
 
     def samples(self, step: int, grain: int) -> list[Any]:
-        return self._fetch(step, self._batches.positions(step, grain))
+        return self._fetch(step, self.positions(step, grain))
+
+    def positions(self, step: int, grain: int) -> range:
+        return self._batches.positions(step, grain)
 
     def at(self, step: int, position: int) -> Any:
         return self._fetch(step, range(position, position + 1))[0]
@@ -270,6 +304,7 @@ class StreamSource:
             UsageError: it doesn't; the stream of a rank that joins, or goes back, would be another.
         """
         seen, before = self.samples(1, 0), self._iterator
+        first = [sample_digest(sample) for sample in seen]
         self._restart()
         if self._iterator is before:
             raise UsageError(f"data= returned the same iterator at its second call: {_FRESH}")
@@ -278,10 +313,13 @@ class StreamSource:
             again = self.samples(1, 0)
         except UsageError:
             raise UsageError(f"data= is a stream; its second call gave nothing: {_FRESH}") from None
-        for at, (one, other) in enumerate(zip(seen, again, strict=True)):
-            if sample_digest(one) != sample_digest(other):
-                what = f"sample {at} of its second call is another than of its first"
-                raise UsageError(f"data= is a stream; {what}: {_FRESH}")
+        for at, (digest, one, other) in enumerate(zip(first, seen, again, strict=True)):
+            if digest == sample_digest(other):
+                continue
+            if digest != sample_digest(one):
+                raise UsageError(f"data= is a stream that changes sample {at}{_STREAM_IN_PLACE}")
+            what = f"sample {at} of its second call is another than of its first"
+            raise UsageError(f"data= is a stream; {what}: {_FRESH}")
 
     def _restart(self) -> None:
         self._position, self._kept, self._names, self._ends = 0, {}, {}, []
@@ -346,13 +384,25 @@ def batch_of(source: Source, collate: Collate, seed: int, step: int, grain: int)
     """A grain's batch, and of how many samples it is: the same wherever and whenever it is made.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or ``collate`` changes what the dataset keeps.
     """
     samples = source.samples(step, grain)
+    looks = collate is not stack and is_looked_at(step, grain)
+    given = GivenSamples(samples) if looks else None
     randomness.seed_batch(seed, step, grain)
     batch = collate(samples)
     if batch is None:
         raise UsageError("collate= returned None; it must return the batch that it made")
+    if given is not None:
+        changed = given.changed(lambda: source.samples(step, grain))
+        if changed is not None:
+            at = source.positions(step, grain)[changed]
+            name = source.name(step, at)
+            raise UsageError(
+                f"collate= changes the sample at position {at} of the data{name and f', {name},'}"
+                " where that is kept: when it is used again it is another one, on this rank alone."
+                " Copy it before it is changed, as in x = np.array(sample)"
+            )
     return batch, len(samples)
 
 

@@ -53,6 +53,9 @@ class Witness:
         name = self._source.name(step, position)
         self._seat.sampled(world, step, position, digest, name)
 
+    def positions(self, step: int, grain: int) -> range:
+        return self._source.positions(step, grain)
+
     def at(self, step: int, position: int) -> Any:
         return self._source.at(step, position)
 
