@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from elasticd.errors import MismatchError, UsageError
+from elasticd.train.states.apart import LiveTree
 from elasticd.train.states.trees import Generators, take_apart
 
 
-class Namespace:
+class Namespace(LiveTree):
     """What is assigned here is part of the state: checkpoints hold it, and a replacement is given
     it. Numbers, strings, arrays, dicts, lists and tuples of them; and random generators. Types that
     wouldn't come back as they are, subclasses of these too, raise UsageError.
@@ -58,6 +59,9 @@ class Namespace:
     def generators(self) -> list[Any]:
         """Those that are kept here."""
         return [value for value in self._kept.values() if type(value) in Generators]
+
+    def _live(self) -> Any:
+        return self._kept
 
     def __repr__(self) -> str:
         return f"run.state({', '.join(sorted(self._kept))})"

@@ -18,6 +18,7 @@ import msgpack
 import numpy as np
 
 from elasticd.errors import UsageError
+from elasticd.train.states.apart import LiveTree
 from elasticd.train.states.tracked import Tracked
 from elasticd.train.states.trees import dtype_name, put_together, take_apart
 
@@ -46,7 +47,7 @@ def places(said: Sequence[int], left: Collection[int]) -> list[int | None]:
     return found
 
 
-class Ranks:
+class Ranks(LiveTree):
     """Of one process; for the training thread alone. Its ``state_dict`` is what all have told,
     which is the same on every rank."""
 
@@ -158,6 +159,9 @@ class Ranks:
         self.believe(saved)
 
     # The things.
+
+    def _live(self) -> Any:
+        return [thing.thing for thing in self._things.values()]
 
     def _packed(self) -> bytes:
         tensors: dict[str, mx.array] = {}

@@ -20,6 +20,7 @@ from mlx.nn.layers.base import Module
 from elasticd.checkpoints.codec import METADATA_KEY, Pace, model_check, model_digest, unpaced
 from elasticd.errors import MismatchError, UsageError
 from elasticd.train.states import containers
+from elasticd.train.states.apart import set_apart
 from elasticd.train.states.attributes import ATTRIBUTES, Attributes, changed_values
 from elasticd.train.states.base import Base
 from elasticd.train.states.containers import Beginning
@@ -335,6 +336,7 @@ class TrainingState:
 
     def capture(self, point: Point, seed: int, samples: int, *, set_up: bool = True) -> Snapshot:
         """A snapshot of the present state, which is that of ``point``."""
+        set_apart((self.model, self.optimizer, *(each.thing for each in self._tracked.values())))
         own = self.own()
         self.check_structure(own.below(MODEL))
         tensors = dict(own.tensors)

@@ -26,6 +26,7 @@ RANKS = "elasticd.ranks"
 class Tracked:
     """How to read and write one object of the user's own."""
 
+    thing: Any
     get: Callable[[], Any]
     put: Callable[[Any], None]
 
@@ -37,21 +38,27 @@ class Tracked:
             UsageError: there is no way; or what is in a dict or list can't be stored.
         """
         if isinstance(thing, Module):
-            return cls(lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved))
+            return cls(
+                thing, lambda: arrays(thing.state), lambda saved: _put_arrays(name, thing, saved)
+            )
         if isinstance(thing, optim.Optimizer):
-            return cls(lambda: thing.state, lambda saved: put_state(thing, saved))
+            return cls(thing, lambda: thing.state, lambda saved: put_state(thing, saved))
         if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-            return cls(thing.state_dict, thing.load_state_dict)
+            return cls(thing, thing.state_dict, thing.load_state_dict)
         if hasattr(thing, "state") and hasattr(thing, "load_state"):
             return cls(
-                lambda: thing.state() if callable(thing.state) else thing.state, thing.load_state
+                thing,
+                lambda: thing.state() if callable(thing.state) else thing.state,
+                thing.load_state,
             )
         if isinstance(thing, dict):
             take_apart(dict(thing), f"user/{name}/", {})
-            return cls(lambda: dict(thing), lambda saved: _put_dict(thing, saved))
+            return cls(thing, lambda: dict(thing), lambda saved: _put_dict(thing, saved))
         if isinstance(thing, list):
             take_apart(list(thing), f"user/{name}/", {})
-            return cls(lambda: list(thing), lambda saved: thing.__setitem__(slice(None), saved))
+            return cls(
+                thing, lambda: list(thing), lambda saved: thing.__setitem__(slice(None), saved)
+            )
         raise UsageError(
             f"run.track({name!r}, …): a {type(thing).__name__} has neither state_dict() and "
             "load_state_dict(), nor state and load_state(), and is no dict or list"
