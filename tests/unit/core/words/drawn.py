@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import string
 import types
 import typing
 from typing import Any
@@ -26,7 +27,9 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=6,
 )
-JOB_IDS = st.from_regex("[A-Za-z0-9][A-Za-z0-9._-]{0,5}", fullmatch=True)
+_LETTERS = string.ascii_letters + string.digits
+JOB_IDS = st.text(_LETTERS + "._-", min_size=1, max_size=6).filter(lambda id: id[0] in _LETTERS)
+"""As a regular expression would say it, which takes twice as long to draw."""
 NODE_IDS = st.just("") | JOB_IDS
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-2, 8) | st.integers(-(2**53), 2**53),
