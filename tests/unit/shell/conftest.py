@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -33,3 +34,13 @@ def run() -> Callable[[Coroutine[Any, Any, None]], None]:
         assert swallowed == []
 
     return bounded
+
+
+@pytest.fixture
+def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written into a home is soon taken as whole. Elsewhere than on Linux only time tells
+    whether somebody still writes.
+    """
+    seconds = 0.1 if sys.platform == "linux" else 1.0
+    for module in ("storage.quiet", "control.settingswatch", "control.jobsfolder"):
+        monkeypatch.setattr(f"elasticd.shell.{module}.QUIET_SECONDS", seconds)

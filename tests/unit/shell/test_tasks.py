@@ -299,6 +299,7 @@ def test_each_task_of_a_daemons_life_has_its_plant() -> None:
     assert named == set(PLANTS)
 
 
+@pytest.mark.usefixtures("soon_quiet")
 @pytest.mark.parametrize("what", PLANTS)
 def test_what_fails_is_told_and_goes_on(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -316,6 +317,7 @@ def test_what_fails_is_told_and_goes_on(
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("soon_quiet")
 def test_a_job_that_nobody_has_thought_of_keeps_no_other(tmp_path: Path) -> None:
     async def main() -> None:
         told, taken = Told(), asyncio.Event()

@@ -171,6 +171,7 @@ def test_what_the_disk_keeps_beside_a_job_keeps_no_other_from_being_taken(
     run(main())
 
 
+@pytest.mark.usefixtures("soon_quiet")
 def test_a_folder_that_cannot_be_shipped_is_refused(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         queue = Queue()
@@ -198,11 +199,11 @@ def strangers_home() -> Iterator[Path]:
             yield home
 
 
+@pytest.mark.usefixtures("soon_quiet")
 @pytest.mark.parametrize("how", ["file", "script", "folder", "inside"])
 def test_what_cannot_be_read_is_refused_and_keeps_no_other(
-    strangers_home: Path, run: Run, how: str, monkeypatch: pytest.MonkeyPatch
+    strangers_home: Path, run: Run, how: str
 ) -> None:
-    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
     jobs = strangers_home / "jobs"
 
     async def main() -> None:
@@ -343,11 +344,8 @@ def test_the_id_of_a_refused_job_is_not_one_that_was_submitted(tmp_path: Path, r
     run(main())
 
 
-def test_what_is_written_in_place_is_taken_whole(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
-
+@pytest.mark.usefixtures("soon_quiet")
+def test_what_is_written_in_place_is_taken_whole(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         queue = Queue()
         async with watching(tmp_path / "jobs", queue):
@@ -356,8 +354,8 @@ def test_what_is_written_in_place_is_taken_whole(
                     file.write(f"{part} ")
                     file.flush()
                     await asyncio.sleep(0.01 if sys.platform != "linux" else 0.03)
-                if sys.platform == "linux":
-                    await asyncio.sleep(0.3)  # longer than the quiet time
+                    if sys.platform == "linux" and part == 10:
+                        await asyncio.sleep(0.3)  # longer than the quiet time
             assert await queue.calls.get() == "".join(f"{part} " for part in range(20))
 
     run(main())

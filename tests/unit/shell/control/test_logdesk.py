@@ -16,6 +16,7 @@ from elasticd.core.words.bulk import WantLog, WantLogStart
 from elasticd.core.words.requests.logs import LogCut, LogUnread, ReadLogs
 from elasticd.errors import OperationError
 from elasticd.shell.children.logspan import LogSpan, Marks, tail_start
+from elasticd.shell.control import logdesk
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.server import Stream
 from elasticd.shell.network.neighbours import Neighbours
@@ -26,6 +27,12 @@ from elasticd.types import JobId, NodeId
 JOB = JobId("j")
 A, B = NodeId("a"), NodeId("b")
 OTHERS = b"what b printed\n"
+
+
+@pytest.fixture(autouse=True)
+def followed_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on whenever somebody looks at it."""
+    monkeypatch.setattr(logdesk, "_FOLLOW_SECONDS", 0.0)
 
 
 @dataclass

@@ -89,6 +89,7 @@ def in_place(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+@pytest.mark.usefixtures("soon_quiet")
 @pytest.mark.parametrize("write", [beside, moved_away_first, in_place])
 def test_what_can_be_is_taken_and_the_rest_is_refused(
     node: Node, run: Run, write: Callable[[Path, str], None]
@@ -123,6 +124,7 @@ def test_what_may_be_a_secret_is_in_no_event(node: Node, run: Run) -> None:
     run(main())
 
 
+@pytest.mark.usefixtures("soon_quiet")
 def test_a_wrong_file_and_none_change_nothing(node: Node, run: Run) -> None:
     async def main() -> None:
         node.path.write_text("output_bytes = 5\n")
@@ -143,17 +145,20 @@ def test_a_wrong_file_and_none_change_nothing(node: Node, run: Run) -> None:
     run(main())
 
 
+@pytest.mark.usefixtures("soon_quiet")
 @pytest.mark.parametrize("text", [None, "output_bytes = -1", "output_bytes = 9\n"])
 def test_what_is_replaced_while_it_is_read_is_judged_afterwards(
     node: Node, run: Run, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
     """What was read then may be either of the two."""
 
+    real = config.load
+
     def load(home: Path, path: Path) -> NodeConfig:
-        monkeypatch.undo()
+        monkeypatch.setattr(config, "load", real)
         node.path.unlink() if text is None else beside(node.path, text)
         try:
-            return config.load(home, path)
+            return real(home, path)
         finally:
             if text is not None:
                 beside(node.path, "output_bytes = 7\n")

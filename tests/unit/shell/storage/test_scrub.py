@@ -19,6 +19,7 @@ from elasticd.core.words.bulk import DoubtShard
 from elasticd.core.words.records import JobRecord, JobState
 from elasticd.core.words.shards import ShardsWritten
 from elasticd.errors import OperationError
+from elasticd.shell.storage import scrub
 from elasticd.shell.storage.scrub import ChangesByHand, Damage, Scrubber
 from elasticd.types import NO_TAG, JobId, Lineage
 from tests.unit.shell.storage.storednode import (
@@ -35,6 +36,11 @@ from tests.unit.shell.storage.storednode import (
     run,
     stamp_of,
 )
+
+
+@pytest.fixture(autouse=True)
+def settled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub, "SETTLE_SECONDS", 0.05)
 
 
 def test_what_was_removed_or_changed_by_hand_comes_back(tmp_path: Path) -> None:

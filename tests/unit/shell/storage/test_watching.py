@@ -181,6 +181,7 @@ def test_the_store_is_walked_beside_the_loop(
     run(main())
 
 
+@pytest.mark.usefixtures("soon_quiet")
 @pytest.mark.parametrize(
     ("module", "name"), [(notedids, "write_durable"), (jobsfolder, "write_whole")]
 )
