@@ -162,8 +162,14 @@ def fake_program() -> list[str]:
 
 
 @pytest.fixture
-def ctl(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """``ctl("jobs", …)`` runs elasticctl here; returns exit code, stdout, stderr."""
+def ctl(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """``ctl("jobs", …)`` runs elasticctl here, which looks more often than for people; returns exit
+    code, stdout, stderr.
+    """
+    for module in ("silence", "watch", "nodes"):
+        monkeypatch.setattr(f"elasticd.cli.{module}.POLL_SECONDS", 0.02)
     from elasticd.cli.entry import run
 
     def call(*arguments: object) -> tuple[int, str, str]:

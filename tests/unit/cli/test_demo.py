@@ -274,11 +274,24 @@ def test_a_home_in_use_is_refused(home: Path, ctl: Callable[..., tuple[int, str,
     assert [path.name for path in home.iterdir()] == ["precious"]
 
 
+def with_a_quarter_of_its_samples(folder: Path) -> Path:
+    """The demo's job, with as many grains."""
+    job_file = copied(folder)
+    text = job_file.read_text()
+    assert "global = 64\nmicro = 8\n" in text
+    job_file.write_text(text.replace("global = 64\nmicro = 8\n", "global = 16\nmicro = 2\n"))
+    return job_file
+
+
+copied = demo._copy_example
+
+
 @pytest.mark.process
 def test_a_small_demo_ends_with_equal_digests(
-    home: Path, capfd: pytest.CaptureFixture[str]
+    home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = demo.DemoPlan(steps=14, fit_to_pace=False, faults=("reducer",))
+    monkeypatch.setattr(demo, "_copy_example", with_a_quarter_of_its_samples)
+    plan = demo.DemoPlan(steps=20, fit_to_pace=False, faults=("reducer",))
     code = demo.run(home, True, plan)
     out, err = capfd.readouterr()
     assert code == 0, err

@@ -9,15 +9,18 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from elasticd.cli import health
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.daemons import name as name_process
 from elasticd.cli.health import _start
+from elasticd.client.client import Client
 from elasticd.client.connection import ANSWER_SECONDS
 from elasticd.client.restarting import await_status
 from elasticd.errors import DiskError
@@ -28,7 +31,9 @@ from tests.nobody import NOBODY
 from tests.unit.cli.test_health import Ctl, examined, lived
 
 
-def test_the_doctor_says_that_a_daemon_hangs(ctl: Ctl, home: Path, fake_program: list[str]) -> None:
+def test_the_doctor_says_that_a_daemon_hangs(
+    ctl: Ctl, home: Path, fake_program: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes connections all the same, and runs."""
     node = home / "node-0"
     lived(node)
@@ -38,6 +43,7 @@ def test_the_doctor_says_that_a_daemon_hangs(ctl: Ctl, home: Path, fake_program:
             await_status(node, 20.0)
             assert examined(ctl, node) == (0, [])
             process.send_signal(signal.SIGSTOP)
+            monkeypatch.setattr(health, "Client", partial(Client, answer_seconds=0.1))
             code, (found,) = examined(ctl, node)
         finally:
             process.kill()

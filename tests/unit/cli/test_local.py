@@ -215,7 +215,9 @@ def test_a_daemon_that_fails_is_shown_and_the_others_are_ended(
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", ["stubborn", "stopped", "killed"])
-def test_down_ends_whatever_is_left(how: str, cluster: Path, fake_program: list[str]) -> None:
+def test_down_ends_whatever_is_left(
+    how: str, cluster: Path, fake_program: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     local.up(cluster, 1, fake_program)
     local.down(cluster)
     if how == "stubborn":
@@ -228,6 +230,7 @@ def test_down_ends_whatever_is_left(how: str, cluster: Path, fake_program: list[
     (cluster / "node-0" / "children.json").write_text(json.dumps([entry]))
     if how == "stopped":
         daemon.suspend()
+        monkeypatch.setattr(local, "AGREE_SECONDS", 0.1)  # it never does
     if how == "killed":
         daemon.kill()
         psutil.wait_procs([daemon], timeout=10)

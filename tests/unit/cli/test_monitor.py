@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.cli.monitors import looking
 from elasticd.cli.monitors.joblist import picture
 from elasticd.cli.monitors.looking import Lookout
 from elasticd.client.client import Client
@@ -100,8 +101,13 @@ def test_wrong_use(ctl: Ctl, home: Path, daemon: Daemon, answers: dict[str, Any]
 
 
 def test_another_daemon_is_asked_when_one_dies(
-    tmp_path: Path, daemon: Daemon, answers: dict[str, Any], status: dict[str, Any]
+    tmp_path: Path,
+    daemon: Daemon,
+    answers: dict[str, Any],
+    status: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(looking, "POLL_SECONDS", 0.1)
     home = tmp_path / "home"
     first = daemon(home / "node-0", {**answers, "status": {**status, "cluster": "first"}})
     daemon(home / "node-1", {**answers, "status": {**status, "cluster": "second"}})
@@ -124,6 +130,8 @@ def test_another_daemon_is_asked_when_one_dies(
     first.__exit__()
     assert seen("second")
     assert [e["kind"] for e in lookout.scene.faults] == ["fault_detected", "recovery_finished"]
+    lookout.stop()
+    lookout._run()  # and hangs up
 
 
 def test_no_daemon_at_all_is_told_and_the_last_picture_stays(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.cli import silence
 from elasticd.cli.silence import SilentDaemons
 from elasticd.client.connection import HungUp, NobodyListens
 from elasticd.errors import ElasticdError, NoDaemonError, ProtocolError
@@ -83,8 +84,12 @@ STOPPED = NoDaemonError("it is stopped")
     ],
 )
 def test_it_is_said_once_and_of_a_daemon_that_ended_later(
-    errors: list[ElasticdError], said: str, capsys: pytest.CaptureFixture[str]
+    errors: list[ElasticdError],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(silence, "POLL_SECONDS", 0.0)
     away = SilentDaemons(answered=True)
     for _ in range(2):
         for error in errors:

@@ -137,17 +137,19 @@ server.listen()
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "seconds", "said"),
     [
-        ("import sys; sys.exit(7)", "rank 0 ended with status 7"),
-        ("import time; time.sleep(60)", "rank 0 doesn't listen"),
-        (LISTENS + "import time; time.sleep(60)", "rank 0 hangs once rank 0 goes on"),
+        ("import sys; sys.exit(7)", 4.0, "rank 0 ended with status 7"),
+        ("import time; time.sleep(60)", 0.2, "rank 0 doesn't listen"),
+        (LISTENS + "import time; time.sleep(60)", 4.0, "rank 0 hangs once rank 0 goes on"),
         (LISTENS + "sys.stdin.read(); import time; time.sleep(1); sys.exit('no peer')",
-         "rank 0 got no sum: it says no peer"),
+         4.0, "rank 0 got no sum: it says no peer"),
     ],
 )  # fmt: skip
-def test_a_ring_that_does_not_come_up_is_told(tmp_path: Path, script: str, said: str) -> None:
-    found = processes.ring(tmp_path, (sys.executable, "-c", script), 1, 4.0)
+def test_a_ring_that_does_not_come_up_is_told(
+    tmp_path: Path, script: str, seconds: float, said: str
+) -> None:
+    found = processes.ring(tmp_path, (sys.executable, "-c", script), 1, seconds)
     assert (found.verdict, found.value) == ("fail", said)
     assert "firewall" in found.cure
 
