@@ -147,6 +147,7 @@ class Grains:
 
     def take_in(self, grain: int, loss: GrainLoss, gradients: Any) -> None:
         """The loss and gradients of one grain."""
+        self.probe.passed()
         layout = self._layout_for(loss, gradients)
         given = layout.given(gradients)
         self._check_given(given)
@@ -223,7 +224,9 @@ class Grains:
         """Say on main's stderr what of the first step may better be no mean of its grains."""
         if self._standing.step == 1 and self.world is not None and self.world.rank == 0:
             means = self.probe.named_means(reduced.state)
-            name_own([*self._forward.set_up, *means], aloud=True)
+            # What a module's first pass makes is part of the state.
+            draws = [] if self._standing.state.lazy.paths else self.probe.named_draws()
+            name_own([*self._forward.set_up, *means, *draws], aloud=True)
 
     def put_back(self) -> None:
         """Forward passes have left their marks on the state, which are not its own."""

@@ -5,6 +5,7 @@ do?"""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ import mlx.core as mx
 from elasticd.train.states.state import TrainingState
 from elasticd.train.states.summed import is_statistic
 from elasticd.train.states.trees import same_bits
+from elasticd.train.steps import randomness
 from elasticd.train.steps.layout import Layout, Vector, vector_digest
 from elasticd.train.steps.seat import ProbeResult
 from elasticd.train.steps.trial import cpu_trial, trial_update
@@ -20,6 +22,12 @@ from elasticd.train.steps.trial import cpu_trial, trial_update
 RUNS = 2
 _ROUNDED = 1e-2
 """A mean of equal values may differ from them by this, in any dtype."""
+_DRAWS_ONCE = (
+    "the loss drew random numbers at its first pass that it did not draw when it made the same pass"
+    " again: it keeps something that was drawn (if projection is None: projection = …), or an"
+    " mx.compile of the script's own has fixed it. A process that joins later has another, and is"
+    " left out. Make it above the loop, and give it to what is compiled"
+)
 
 
 @dataclass
@@ -30,6 +38,8 @@ class GrainProbe:
     result: ProbeResult | None = None
     left: Mapping[str, mx.array] = field(default_factory=dict)
     """The state that the first step's grain has changed, as it left it; until it was compared."""
+    drawn: list[str] = field(default_factory=list)
+    """Where generators stood behind the first passes of this process, which are of one grain."""
 
     @property
     def wants_grain(self) -> bool:
@@ -40,6 +50,17 @@ class GrainProbe:
         """Forget runs of another state."""
         self.runs.clear()
         self.left = {}
+        self.drawn += self.drawn[:1]  # what comes next isn't the same pass
+
+    def passed(self) -> None:
+        """A pass was made, from where its grain seeds all generators."""
+        if len(self.drawn) < RUNS:
+            with suppress(Exception):  # a trace of the script's own may have left no number there
+                self.drawn.append(randomness.standing())
+
+    def named_draws(self) -> list[str]:
+        """What to say, in sentences, where the first pass has drawn what no other will."""
+        return [_DRAWS_ONCE] if len({*self.drawn[:RUNS]}) > 1 else []
 
     def take(self, vector: Vector, left: Mapping[str, mx.array]) -> bool:
         """Take in one run, evaluated; True if it was the last."""
