@@ -13,7 +13,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from elasticd.data.cursors import Cursor, State, undrawn
+from elasticd.data.again import MadeAgain
+from elasticd.data.cursors import Cursor, State, mapped_in, undrawn
 from elasticd.errors import UsageError
 
 _SMALL_BYTES = 64
@@ -80,6 +81,9 @@ class Prefetched:
 
     def __init__(self, rows: Cursor, items: int, most: int) -> None:
         self._rows, self._items, self._most = rows, items, most
+        self._again = MadeAgain(items)
+        for mapped in mapped_in(rows):
+            mapped.make_again(self._again)
         self._buffer: _Buffer | None = None
         self._thread: threading.Thread | None = None
         self._first = True
@@ -101,6 +105,7 @@ class Prefetched:
         if read.error is not None:
             raise read.error
         self._state = read.state
+        self._again.taken()
         return read.sample
 
     def _alone(self) -> Any:

@@ -6,6 +6,7 @@ Each is wrapped around another. ``state()`` is where the next sample comes from,
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticd.data.again import MadeAgain
 from elasticd.errors import UsageError
 from elasticd.train.steps import randomness
 from elasticd.train.steps.generators import is_generator
@@ -48,25 +50,35 @@ class Mapped:
     """What a function makes of each sample. An error says which sample it was."""
 
     def __init__(self, rows: Cursor, function: Callable[[Any], Any]) -> None:
-        self._rows, self._function = rows, function
+        self.rows, self._function = rows, function
+        self._again: MadeAgain | None = None
 
     def __iter__(self) -> Mapped:
         return self
 
     def __next__(self) -> Any:
-        return applied(self._function, next(self._rows), self.name)
+        row = next(self.rows)
+        if self._again is None:
+            return applied(self._function, row, self.name)
+        name = self.name()
+        make = functools.partial(applied, self._function, name=lambda: name)
+        return self._again.made(make, row, name)
+
+    def make_again(self, again: MadeAgain) -> None:
+        """Some of what is made from now on."""
+        self._again = again
 
     def state(self) -> State:
-        return self._rows.state()
+        return self.rows.state()
 
     def load_state(self, state: State) -> None:
-        self._rows.load_state(state)
+        self.rows.load_state(state)
 
     def set_epoch(self, epoch: int, seed: int | None = None) -> None:
-        self._rows.set_epoch(epoch, seed)
+        self.rows.set_epoch(epoch, seed)
 
     def name(self) -> str:
-        return self._rows.name()
+        return self.rows.name()
 
 
 def applied(function: Callable[[Any], Any], row: Any, name: Callable[[], str]) -> Any:
@@ -102,6 +114,14 @@ def undrawn(what: str, cure: str = "", rows: Any = None) -> Iterator[None]:
         )
 
 
+def mapped_in(rows: Any) -> Iterator[Mapped]:
+    """Those of ours that a cursor reads through."""
+    while isinstance(rows, (Mapped, Shuffled, Windowed)):
+        if isinstance(rows, Mapped):
+            yield rows
+        rows = rows.rows
+
+
 class Shuffled:
     """The samples in another order: blocks of ``size`` of them, each in an order that is a function
     of the seed, the epoch and the block's number.
@@ -110,7 +130,7 @@ class Shuffled:
     """
 
     def __init__(self, rows: Cursor, size: int, seed: int) -> None:
-        self._rows, self._size, self._seed = rows, size, seed
+        self.rows, self._size, self._seed = rows, size, seed
         self._epoch, self._number, self._at = 0, -1, 0
         self._begin: State | None = None
         """Where the block begins that is in hand."""
@@ -123,7 +143,7 @@ class Shuffled:
 
     def __next__(self) -> Any:
         if self._at == len(self._block):
-            self._fill(self._rows.state(), self._number + 1)
+            self._fill(self.rows.state(), self._number + 1)
         sample, self._name = self._block[self._at]
         self._block[self._at] = None, self._name  # it may be large
         self._at += 1
@@ -135,7 +155,7 @@ class Shuffled:
         self._proved = True
 
     def _read(self, begin: State, number: int) -> None:
-        found = [(row, self._rows.name()) for row in islice(self._rows, self._size)]
+        found = [(row, self.rows.name()) for row in islice(self.rows, self._size)]
         if not found:
             raise StopIteration
         key = randomness.derive(self._seed, "block", self._epoch, number)
@@ -144,12 +164,12 @@ class Shuffled:
         self._begin, self._number, self._at = begin, number, 0
 
     def state(self) -> State:
-        begin = self._rows.state() if self._begin is None else self._begin
+        begin = self.rows.state() if self._begin is None else self._begin
         place = {"epoch": self._epoch, "block": self._number, "at": self._at}
         return {"rows": begin, **place}
 
     def load_state(self, state: State) -> None:
-        self._rows.load_state(state["rows"])
+        self.rows.load_state(state["rows"])
         self._epoch, number, at = state["epoch"], state["block"], state["at"]
         self._begin, self._block, self._number, self._at = None, [], number, 0
         if number >= 0:
@@ -158,7 +178,7 @@ class Shuffled:
 
     def set_epoch(self, epoch: int, seed: int | None = None) -> None:
         self._epoch = epoch
-        self._rows.set_epoch(epoch, self._seed if seed is None else seed)
+        self.rows.set_epoch(epoch, self._seed if seed is None else seed)
 
     def name(self) -> str:
         return self._name
@@ -171,7 +191,7 @@ class Windowed:
     """
 
     def __init__(self, rows: Cursor, length: int) -> None:
-        self._rows, self._length = rows, length
+        self.rows, self._length = rows, length
         self._held: deque[tuple[State, str, NDArray[Any]]] = deque()
         """Rows that aren't used up, and where each came from."""
         self._used = 0
@@ -199,24 +219,24 @@ class Windowed:
         return np.concatenate(parts)
 
     def _read(self) -> None:
-        begin = self._rows.state()
+        begin = self.rows.state()
         with contextlib.nullcontext() if self._proved else undrawn("windows()"):
-            row = np.asarray(next(self._rows))
+            row = np.asarray(next(self.rows))
         self._proved = True
         if row.ndim != 1:
             raise UsageError(
-                f"windows() takes rows of tokens, arrays of one axis; {self._rows.name()} has the"
+                f"windows() takes rows of tokens, arrays of one axis; {self.rows.name()} has the"
                 f" shape {list(row.shape)}"
             )
         if len(row):
-            self._held.append((begin, self._rows.name(), row))
+            self._held.append((begin, self.rows.name(), row))
 
     def state(self) -> State:
-        begin = self._held[0][0] if self._held else self._rows.state()
+        begin = self._held[0][0] if self._held else self.rows.state()
         return {"rows": begin, "used": self._used}
 
     def load_state(self, state: State) -> None:
-        self._rows.load_state(state["rows"])
+        self.rows.load_state(state["rows"])
         self._held.clear()
         self._used = 0
         if state["used"]:
@@ -225,7 +245,7 @@ class Windowed:
             self._used = state["used"]
 
     def set_epoch(self, epoch: int, seed: int | None = None) -> None:
-        self._rows.set_epoch(epoch, seed)
+        self.rows.set_epoch(epoch, seed)
 
     def name(self) -> str:
         """Of the row in which the sample begins."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from elasticd.data.again import Rounds
 from elasticd.data.ahead import size_bytes
 from elasticd.data.cursors import undrawn
 from elasticd.data.stream import at_least_one
@@ -57,7 +58,7 @@ class PrefetchedRows:
         self._rows, self._items, self._threads = rows, items, threads
         self._desk = _Desk(rows, most, alone=threads == 1)
         self._proved = self._begun = False
-        self._rounds = _Rounds()
+        self._rounds = Rounds()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -112,27 +113,6 @@ class PrefetchedRows:
 
 
 _ARRAYS = ("the dataset of prefetched()", "make NumPy's, and MLX's of them in collate=")
-
-
-_EVERY = 31
-"""A prime, and less than are held as a rule: so, wherever in a step they fall, some of what was
-fetched before the loop's body ran is among those that are compared."""
-
-
-class _Rounds:
-    """Which of the samples that threads have fetched are compared: soon one, and later ones that
-    lie further apart."""
-
-    def __init__(self) -> None:
-        self._every, self._since = 1, 0
-
-    def due(self) -> bool:
-        """Of the next sample."""
-        self._since += 1
-        if self._since < self._every:
-            return False
-        self._every, self._since = min(2 * self._every + 1, _EVERY), 0
-        return True
 
 
 @dataclass(frozen=True, slots=True)

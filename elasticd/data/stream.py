@@ -57,8 +57,10 @@ class SampleStream:
     def prefetch(self, items: int = 64, bytes: int = 256 << 20) -> SampleStream:
         """Read ahead on a thread: at most so many samples, and about so many bytes of them.
 
-        What is above it runs on that thread, so it must draw no random numbers, and make NumPy's
-        arrays rather than MLX's. An error there is raised at the sample that it belongs to.
+        What is above it runs on that thread, so it must draw no random numbers, read nothing that
+        changes while the job runs, and make NumPy's arrays rather than MLX's. An error there is
+        raised at the sample that it belongs to. To see that nothing changes one in 31 of what a
+        :meth:`map` above it has made is made again, and more of the first ones.
         """
         at_least_one("prefetch()", items)
         at_least_one("prefetch(bytes=)", bytes)
