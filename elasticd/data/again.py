@@ -48,11 +48,12 @@ class _Made:
 
 
 class MadeAgain:
-    """Of what one reader's functions make on its thread. They are never called on two threads at
-    once."""
+    """Of what the functions above one reader make, on its thread perhaps. They are never called on
+    two threads at once."""
 
-    def __init__(self, ahead: int) -> None:
-        """``ahead``: so many samples at most are held."""
+    def __init__(self, what: str, ahead: int) -> None:
+        """``what`` reads it, and holds so many samples at most."""
+        self._what = what
         # Longer than that, so that at any time some wait to be made again, however few are held.
         self._apart, self._taken = ahead + 2 * _EVERY, 0
         self._rounds = Rounds()
@@ -60,7 +61,7 @@ class MadeAgain:
         self._made: deque[_Made] = deque()
 
     def made(self, make: Callable[[Any], Any], row: Any, name: str) -> Any:
-        """What ``make`` makes of a row. On the thread."""
+        """What ``make`` makes of a row."""
         copied = _copied(row) if self._rounds.due() else None
         with self._calling:
             result = make(row)
@@ -71,7 +72,7 @@ class MadeAgain:
         return result
 
     def taken(self) -> None:
-        """A sample was taken from the thread; on the taker's.
+        """A sample was taken, and is used; on the taker's thread.
 
         Raises:
             UsageError: what was made then is another now.
@@ -83,10 +84,10 @@ class MadeAgain:
                 now = sample_digest(then.again())
             if now != then.digest:
                 raise UsageError(
-                    f"what stands above prefetch() makes another sample at {then.name} now than"
+                    f"what stands above {self._what} makes another sample at {then.name} now than"
                     " when that was read ahead: it reads something that has changed since, such as"
-                    " what the loop's body changes. The thread reads at no certain time: put that"
-                    " map() behind prefetch()"
+                    " what the loop's body changes. How far ahead it is read is not alike on all"
+                    f" ranks: put that map() behind {self._what}"
                 )
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from elasticd.data.again import MadeAgain
-from elasticd.data.cursors import Cursor, State, mapped_in, undrawn
+from elasticd.data.cursors import Cursor, State, make_again, undrawn
 from elasticd.errors import UsageError
 
 _SMALL_BYTES = 64
@@ -81,9 +80,7 @@ class Prefetched:
 
     def __init__(self, rows: Cursor, items: int, most: int) -> None:
         self._rows, self._items, self._most = rows, items, most
-        self._again = MadeAgain(items)
-        for mapped in mapped_in(rows):
-            mapped.make_again(self._again)
+        self._again = make_again(rows, "prefetch()", items)
         self._buffer: _Buffer | None = None
         self._thread: threading.Thread | None = None
         self._first = True

@@ -114,12 +114,15 @@ def undrawn(what: str, cure: str = "", rows: Any = None) -> Iterator[None]:
         )
 
 
-def mapped_in(rows: Any) -> Iterator[Mapped]:
-    """Those of ours that a cursor reads through."""
+def make_again(rows: Any, what: str, ahead: int) -> MadeAgain:
+    """Some of what the functions make that ``what`` reads through, which holds so many samples. The
+    last one that reads ahead counts."""
+    again = MadeAgain(what, ahead)
     while isinstance(rows, (Mapped, Shuffled, Windowed)):
         if isinstance(rows, Mapped):
-            yield rows
+            rows.make_again(again)
         rows = rows.rows
+    return again
 
 
 class Shuffled:
@@ -131,6 +134,7 @@ class Shuffled:
 
     def __init__(self, rows: Cursor, size: int, seed: int) -> None:
         self.rows, self._size, self._seed = rows, size, seed
+        self._again = make_again(rows, "shuffle()", size)
         self._epoch, self._number, self._at = 0, -1, 0
         self._begin: State | None = None
         """Where the block begins that is in hand."""
@@ -147,6 +151,7 @@ class Shuffled:
         sample, self._name = self._block[self._at]
         self._block[self._at] = None, self._name  # it may be large
         self._at += 1
+        self._again.taken()
         return sample
 
     def _fill(self, begin: State, number: int) -> None:
@@ -192,6 +197,7 @@ class Windowed:
 
     def __init__(self, rows: Cursor, length: int) -> None:
         self.rows, self._length = rows, length
+        self._again = make_again(rows, "windows()", 1)
         self._held: deque[tuple[State, str, NDArray[Any]]] = deque()
         """Rows that aren't used up, and where each came from."""
         self._used = 0
@@ -216,6 +222,7 @@ class Windowed:
             if self._used == len(row):
                 self._held.popleft()
                 self._used = 0
+        self._again.taken()
         return np.concatenate(parts)
 
     def _read(self) -> None:

@@ -36,8 +36,10 @@ class SampleStream:
         return self.digests()
 
     def map(self, function: Callable[[Any], Any]) -> SampleStream:
-        """What ``function`` makes of each sample. It may draw random numbers where no
-        :meth:`prefetch` stands behind it."""
+        """What ``function`` makes of each sample. It may draw random numbers, and read what changes
+        while the job runs, where no :meth:`prefetch`, :meth:`shuffle` or :meth:`windows` stands
+        behind it. To see that nothing changes one in 31 of what it has made above those is made
+        again, and more of the first ones."""
         if not callable(function):
             raise UsageError(f"map() takes a function, not a {type(function).__name__}")
         return self._with(lambda: Mapped(self.open(), function))
@@ -59,8 +61,7 @@ class SampleStream:
 
         What is above it runs on that thread, so it must draw no random numbers, read nothing that
         changes while the job runs, and make NumPy's arrays rather than MLX's. An error there is
-        raised at the sample that it belongs to. To see that nothing changes one in 31 of what a
-        :meth:`map` above it has made is made again, and more of the first ones.
+        raised at the sample that it belongs to.
         """
         at_least_one("prefetch()", items)
         at_least_one("prefetch(bytes=)", bytes)
