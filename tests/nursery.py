@@ -43,27 +43,28 @@ NURSERIES = {DAEMON: 2, COMMAND: 1}
 
 _MESSAGE_BYTES = 1 << 17
 _POLL_SECONDS = 0.01
-_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 
 
 class Forked:
     """What :class:`subprocess.Popen` is of other processes."""
 
-    def __init__(self, nursery: _Nursery, pid: int) -> None:
-        self._nursery = nursery
+    def __init__(self, ended: Callable[[], int | None], pid: int) -> None:
+        """``ended``: with which exit code, or None while it runs."""
+        self._ended = ended
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs; negative: of which signal it died."""
         if self.returncode is None:
-            self.returncode = self._nursery.ask({"ended": self.pid})
+            self.returncode = self._ended()
         return self.returncode
 
     @property
     def runs(self) -> bool:
         """Whatever has been written into :attr:`returncode`."""
-        return self._nursery.ask({"ended": self.pid}) is None
+        return self._ended() is None
 
     def wait(self, timeout: float) -> int:
         """As of Popen.
@@ -80,8 +81,12 @@ class Forked:
 
     def kill(self) -> None:
         """SIGKILL, unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
 
 
 class Nurseries:
@@ -124,7 +129,7 @@ class Nurseries:
         }
         pid = nursery.ask(asked, [file.fileno() for file in output])
         assert pid is not None
-        return Forked(nursery, pid)
+        return Forked(lambda: nursery.ask({"ended": pid}), pid)
 
     def run(
         self, program: str, words: Sequence[str | Path], env: Mapping[str, str], seconds: float
@@ -182,7 +187,7 @@ class _Nursery:
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START)}
+    return {k: v for k, v in environment.items() if k.startswith(READ_AT_START)}
 
 
 # --- the nursery's own process ------------------------------------------------------------------
@@ -243,7 +248,7 @@ def _born(message: dict[str, object], files: Sequence[int]) -> Callable[[], obje
     if program == DAEMON:
         from tests import cradle  # which is loaded, too
 
-        cradle.install(sys.modules["elasticd.shell.children.launch"], _READ_AT_START)
+        cradle.install(sys.modules["elasticd.shell.children.launch"], READ_AT_START)
         sys.argv = [str(sys.modules[DAEMON].__file__), *words]
         sys.orig_argv = [sys.executable, "-P", "-m", DAEMON, *words]
         return cast("Callable[[], object]", sys.modules[DAEMON].main)

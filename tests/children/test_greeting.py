@@ -149,9 +149,13 @@ def listening(pid: int) -> list[tuple[str, int]]:
     return [(c.laddr.ip, c.laddr.port) for c in found if c.status == psutil.CONN_LISTEN]
 
 
+class Unforked(World):
+    forks = False
+
+
 def test_the_secret_is_not_where_others_could_read_it(tmp_path: Path, closing: Closing) -> None:
     secret = random.randbytes(32)
-    world = closing(World(tmp_path, 2, "exact", secret=secret))
+    world = closing(Unforked(tmp_path, 2, "exact", secret=secret))
     for reducer in world.reducers:
         process = psutil.Process(reducer.pid)
         shown = " ".join([*process.cmdline(), *process.environ().values()]).encode()

@@ -9,7 +9,6 @@ import queue
 import random
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from elasticd.ipc.frames import FrameSocket
 from elasticd.ipc.listening import has_let_in, is_listening
 from elasticd.recovery import tree
 from elasticd.types import NodeId, Range, Tag
+from tests.children.forking import StartedReducer, started
 from tests.ports import free_ports
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -48,6 +48,7 @@ class World:
 
     grace_seconds = 60
     """After so long they end: nobody speaks to them."""
+    forks = True
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class World:
         self.messages: list[queue.Queue[dict[str, Any]]] = [queue.Queue() for _ in range(size)]
         self._daemons: dict[int, FrameSocket] = {}
         self._connections: dict[int, socket.socket] = {}
-        self.reducers: list[subprocess.Popen[bytes]] = []
+        self.reducers: list[StartedReducer] = []
         self._folder = folder
         path = folder / "children.sock"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -84,16 +85,12 @@ class World:
                 self.close()
                 raise
 
-    def _start(self, path: Path, rank: int) -> subprocess.Popen[bytes]:
+    def _start(self, path: Path, rank: int) -> StartedReducer:
         grace = self.grace_seconds
         child = {"socket": str(path), "nonce": str(rank), "role": "reducer", "grace_seconds": grace}
         environment = {**os.environ, "ELASTICD_CHILD": json.dumps(child)}
-        return subprocess.Popen(
-            self.command(rank),
-            env={**environment, "TMPDIR": str(self._folder)},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        environment["TMPDIR"] = str(self._folder)
+        return started(self.command(rank), self._folder, environment, forks=self.forks)
 
     def command(self, rank: int) -> list[str]:
         return COMMAND
