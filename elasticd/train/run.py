@@ -382,10 +382,18 @@ class Run:
                 "a run can be looped over once, and has all epochs in it: step.epoch says which one"
             )
         self._looping = True
-        runner = self._runner
-        runner.logs.begin()
+        self._runner.logs.begin()
         name_own(self._own.loop_begins(sys._getframe()), aloud=self.rank == 0)
         self._numbers.loop_begins()
+        try:
+            yield from self._each(clip_norm, as_they_are)
+        except Exception as error:
+            self._not_left = error
+            raise
+
+    def _each(self, clip_norm: float | None, as_they_are: bool) -> Generator[Step]:
+        """As :meth:`_steps`; what it raises ends the job, be it that the script catches it."""
+        runner = self._runner
         while True:
             if not runner.turn():
                 raise OperationError("the job has ended")
@@ -401,18 +409,23 @@ class Run:
                 yield step
             except GeneratorExit:
                 if not sys.is_finalizing():
-                    self._leave(step.applied)
+                    self._leave(step)
                 raise
             said = [*self._own.body_ends(sys._getframe()), *self._numbers.news()]
             name_own([*said, *self._source.news()], aloud=self.rank == 0)
             if not step.applied:
-                raise UsageError(f"the loop's body did not call step.apply() for {step}")
+                raise UsageError(
+                    f"the loop's body did not call step.apply() for {step}, or step.skip() where "
+                    "there is nothing to update"
+                )
 
-    def _leave(self, applied: bool) -> None:
-        """The script has left its loop. Python ignores what a generator raises as it is closed, so
-        that is told, and raised at the end of a script that a daemon runs."""
+    def _leave(self, step: Step) -> None:
+        """The script has left its loop in the body of ``step``. Python ignores what a generator
+        raises as it is closed, so that is told, and raised at the end of a script that a daemon
+        runs."""
         try:
-            self._runner.leave(applied)
+            self._not_left = self._not_left or step._cut_short()
+            self._runner.leave(step.applied)
         except BaseException as error:
             print(f"elasticd: the loop is not left as it should be: {error!r}", file=sys.stderr)
             self._not_left = error
@@ -461,8 +474,12 @@ class Run:
                 "`for step in run` needs Run(…, loss=, optimizer=); or use run.steps()"
             )
         for step in self._kept(self._steps(self._clip_norm, as_they_are=True)):
-            self._compute(step, step.micro_batches())
-            step.apply()
+            try:
+                self._compute(step, step.micro_batches())
+                step.apply()
+            except Exception as error:
+                self._not_left = error  # the script may catch it, and end as if it had left
+                raise
             if not step.late:
                 yield step
 

@@ -42,6 +42,7 @@ class Step:
         self._reduced: Reduced | None = None
         self._gradients: Any = None
         self._late = self._applied = False
+        self._failure: Exception | None = None
 
     def __repr__(self) -> str:
         return f"Step({self._number})"
@@ -127,6 +128,13 @@ class Step:
         if self._begun:
             raise UsageError("step.micro_batches() can be looped over once")
         self._begun = True
+        try:
+            yield from self._share()
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _share(self) -> Iterator[Any]:
         while True:
             try:
                 for grain in self._runner.grain_numbers():
@@ -151,6 +159,17 @@ class Step:
                         return self._take(reduced)
                     case answer:
                         assert_never(answer)
+
+    def _cut_short(self) -> Exception | None:
+        """What to say if the script leaves its loop now, where the step is begun and not applied:
+        others may apply it. None: it may leave."""
+        if not self._begun or self._late or self._applied:
+            return None
+        return self._failure or UsageError(
+            f"the loop was left in the middle of step {self._number}, by a break or by an error"
+            " that the script has caught. Leave it above step.micro_batches(), or behind"
+            " step.apply() or step.skip()"
+        )
 
     def _take(self, reduced: Reduced) -> None:
         self._reduced, self._gradients = reduced, reduced.gradients

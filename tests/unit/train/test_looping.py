@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -13,6 +14,8 @@ import elasticd
 from elasticd.errors import UsageError
 from tests.unit.train.cohort import Cohort, spec
 from tests.unit.train.test_misuse import DATA, Model, begin, grads_become, loss, outcome
+
+BAD = 5
 
 
 def test_what_is_tracked_in_the_body_is_told_at_once() -> None:
@@ -65,6 +68,106 @@ def test_a_second_loop_while_steps_are_left_is_refused() -> None:
 
     error = outcome(script)
     assert isinstance(error, UsageError) and "looped over once" in str(error)
+
+
+class Corrupt(list[Any]):
+    """One sample can't be read."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == BAD:
+            raise OSError("corrupt image 5")
+        return super().__getitem__(index)
+
+
+def badly(found: str) -> dict[str, Any]:
+    """Arguments for ``Run``: this raises in the middle of training."""
+
+    def raises(*given: Any) -> Any:
+        raise OSError("corrupt image 5")
+
+    if found == "data":
+        return {"loss": loss, "data": Corrupt(DATA)}
+    if found == "collate":
+        return {"loss": loss, "data": DATA, "collate": raises}
+    return {"loss": raises, "data": DATA}
+
+
+@pytest.mark.parametrize("found", ["data", "collate", "loss"])
+def test_what_ends_the_loop_ends_the_job_though_the_script_catches_it(found: str) -> None:
+    """Else the job would be finished, as its script asked."""
+
+    def script(seat: Any) -> None:
+        run = elasticd.Run(model=Model(), optimizer=optim.SGD(0.1), **badly(found))
+        with contextlib.suppress(OSError):
+            for _ in run:
+                pass
+        run._conclude()
+
+    error = outcome(script)
+    assert isinstance(error, OSError) and str(error) == "corrupt image 5"
+
+
+@pytest.mark.parametrize("found", ["data", "collate", "loss"])
+def test_so_does_what_is_raised_among_batches(found: str) -> None:
+    def script(seat: Any) -> None:
+        model = Model()
+        given = badly(found)
+        computed = nn.value_and_grad(model, given.pop("loss"))
+        run = elasticd.Run(model=model, optimizer=optim.SGD(0.1), **given)
+        with contextlib.suppress(OSError):
+            for step in run.steps():
+                for batch in step.micro_batches():
+                    step.accumulate(*computed(model, batch))
+                step.apply()
+        run._conclude()
+
+    error = outcome(script)
+    if found == "loss":  # nobody but the script has seen it
+        assert isinstance(error, UsageError)
+        assert "left in the middle of step 1" in str(error)
+    else:
+        assert isinstance(error, OSError) and str(error) == "corrupt image 5"
+
+
+def test_a_body_that_applies_nothing_ends_the_job_though_the_script_catches_it() -> None:
+    def script(seat: Any) -> None:
+        run, _ = begin(Model())
+        with contextlib.suppress(UsageError):
+            for _ in run.steps():
+                continue
+        run._conclude()
+
+    error = outcome(script)
+    assert isinstance(error, UsageError)
+    assert "did not call step.apply() for Step(1), or step.skip()" in str(error)
+
+
+@pytest.mark.parametrize("where", ["above", "reduced", "applied"])
+def test_a_loop_is_left_where_ranks_are_alike(where: str) -> None:
+    """One may have applied what another has reduced."""
+
+    def script(seat: Any) -> int:
+        model = Model()
+        run, gradient = begin(model)
+        for step in run.steps():
+            if where == "above" and step.number == 3:
+                break
+            for batch in step.micro_batches():
+                step.accumulate(*gradient(model, batch))
+            if where == "reduced" and step.number == 3:
+                break
+            step.apply()
+            if where == "applied" and step.number == 2:
+                break
+        run._conclude()
+        return int(run._runner.point.step)
+
+    results = Cohort(spec(), script, random.Random(0)).run(["a", "b"])
+    if where == "reduced":
+        found = [str(results[name].error) for name in "ab"]
+        assert any("left in the middle of step 3" in text for text in found), "the job ends by it"
+    else:
+        assert [results[name].error or results[name].value for name in "ab"] == [2, 2]
 
 
 @pytest.mark.parametrize("reached", [0, 2])
