@@ -186,10 +186,17 @@ def job_rows(jobs: Iterable[Mapping[str, Any]]) -> list[Row]:
             None if is_plain(job) else job.get("steps_per_second"),
             len(job.get("ranks") or ()),
             job.get("recoveries"),
-            in_short(job.get("reason")),
+            in_short(reason_of(job)),
         )
         for job in jobs
     ]
+
+
+def reason_of(job: Mapping[str, Any]) -> str | None:
+    """Why the job is in its state; also where it is finished before all of its steps."""
+    steps, early = job.get("steps"), "its script asked to stop, or left its loop, there"
+    ends = job.get("state") == "finished" and steps and (job.get("step") or 0) < steps
+    return job.get("reason") or (early if ends else None)
 
 
 def _state(job: Mapping[str, Any]) -> str:
@@ -278,7 +285,7 @@ def print_job(job: Mapping[str, Any]) -> None:
     facts: list[tuple[str, object]] = [
         ("job", job["id"]),
         ("state", job.get("state")),
-        ("reason", job.get("reason")),
+        ("reason", reason_of(job)),
         *(_of_script(job) if is_plain(job) else _of_steps(job)),
     ]
     if job.get("updates_on_cpu") is True:

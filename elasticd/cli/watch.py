@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticd.cli import plainjobs
-from elasticd.cli.output import ENDED, event_line
+from elasticd.cli.output import ENDED, event_line, reason_of
 from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.screen import clean, print_json, say, warn
 from elasticd.cli.silence import POLL_SECONDS, SilentDaemons
@@ -310,7 +310,8 @@ def summary(job: Mapping[str, Any]) -> str:
         return f"{text}; {job['reason']}" if job.get("reason") else text
     faults = f"{recoveries}, {counted(job.get('lost_steps'), 'step')} lost"
     if job.get("state") == "finished":
-        return f"{name} finished: {steps}, loss {shown(job.get('loss'))}, {faults}\n" + (
+        why = f"; {reason}" if (reason := reason_of(job)) else ""
+        return f"{name} finished: {steps}, loss {shown(job.get('loss'))}, {faults}{why}\n" + (
             f"digest {job.get('digest')}"
         )
     return f"{name} {job.get('state')} after {steps}: {job.get('reason') or 'no reason given'}"

@@ -185,3 +185,15 @@ def test_a_plain_job_is_shown_without_steps(
         bar.update(sight)
         console.print(bar)
         assert isinstance(console.file, io.StringIO) and told in console.file.getvalue()
+
+
+def test_a_job_that_ended_early_says_why() -> None:
+    job = {"id": "j", "state": "finished", "reason": None, "step": 6, "steps": 12, "loss": 0.5}
+    job |= {"recoveries": 0, "lost_steps": 0, "digest": "d"}
+    said = "its script asked to stop, or left its loop, there"
+    assert output.reason_of(job) == said and said in watch.summary(job)
+    assert said in output.job_rows([job])[0]
+    whole = {**job, "step": 12}
+    assert output.reason_of(whole) is None and said not in watch.summary(whole)
+    assert output.reason_of({**job, "state": "running"}) is None
+    assert output.reason_of({**job, "state": "failed", "reason": "why"}) == "why"
