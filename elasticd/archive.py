@@ -1,27 +1,30 @@
 """A job's folder as one file that travels by its content hash.
 
 The file is an uncompressed tar whose bytes depend on names, contents and executable bits alone, so
-that the same folder has the same digest on every machine. Empty folders don't travel, nor does what
-.elasticdignore names (:mod:`elasticd.ignore`), nor the home of a daemon that lies inside the job's
-folder.
+that the same folder has the same digest on every machine. What .elasticdignore names doesn't travel
+(:mod:`elasticd.ignore`), nor does the home of a daemon that lies inside the job's folder.
+
+Folders of which no file travels are named by a header before the files, as JSON. Daemons of earlier
+versions, which refuse what is no file, pass over it: there these folders are missing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import stat
 import sys
 import tarfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from elasticd import imports
-from elasticd.disknames import DiskNames
+from elasticd.disknames import DiskNames, folders_of
 from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
 from elasticd.settings import job
@@ -37,6 +40,8 @@ DIGEST_BYTES = 32
 DEEPEST = 100
 """So many folders in each other."""
 IGNORE_FILE = ".elasticdignore"
+_EMPTY_FOLDERS = "ELASTICD.empty_folders"
+"""The header's key."""
 _COARSEST_NS = 2 * 10**9
 """Between two times that a disk can tell apart: exFAT's."""
 _OLDER_NS = 10 * 10**9
@@ -44,11 +49,13 @@ _OLDER_NS = 10 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A packed folder: tar bytes, their hex digest, and how many files are inside."""
+    """A packed folder: tar bytes, their hex digest, how many files are inside, and the digest of
+    these alone, without the empty folders."""
 
     data: bytes
     digest: str
     files: int
+    files_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ def _check_script(folder: Path, spec: JobSpec) -> None:
 
 
 def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
-    """Archive the files of ``folder``; with ``only`` these files and folders of it.
+    """Archive what is in ``folder``; with ``only`` these files and folders of it.
 
     Raises:
         UsageError: a link leaves the folder, something is no file or can't be read, is not there,
@@ -128,7 +135,9 @@ def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
     walk = _Walk(folder)
     found = walk.files() if only is None else walk.named(only)
     entries = sorted({entry.name: entry for entry in found}.values(), key=lambda entry: entry.name)
-    _check_names(folder, entries)
+    names = [entry.name for entry in entries]
+    empty = _without(walk.empty, names) if entries else []
+    _check_names(folder, names, empty)
     _check_size(folder, entries, sum(entry.size for entry in entries))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -138,13 +147,27 @@ def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
             header.size = len(content)
             header.mode = 0o755 if entry.executable else 0o644
             tar.addfile(header, io.BytesIO(content))
-    data = buffer.getvalue()
+    files = buffer.getvalue()
+    data = _header_of(empty) + files
     _check_size(folder, entries, len(data))
-    return Archive(data, digest(data), len(entries))
+    return Archive(data, digest(data), len(entries), digest(files))
+
+
+def _without(folders: set[str], names: list[str]) -> list[str]:
+    """Those in which nothing else lies: somebody may have named a file of one besides."""
+    filled = {above for name in (*names, *folders) for above in folders_of(name)}
+    return sorted(folders - filled)
+
+
+def _header_of(empty: list[str]) -> bytes:
+    if not empty:
+        return b""
+    return tarfile.TarInfo.create_pax_global_header({_EMPTY_FOLDERS: json.dumps(empty)})
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Write an archive's files into ``folder``, which appears whole or not at all.
+    """Write an archive's files and empty folders into ``folder``, which appears whole or not at
+    all.
 
     The parent must exist. Nothing is flushed to disk: after a power cut ask :func:`is_unpacked`.
 
@@ -159,8 +182,12 @@ def unpack(data: bytes, folder: Path) -> None:
     if len(data) > MAX_ARCHIVE_BYTES:
         raise ProtocolError(f"the archive is larger than {MAX_ARCHIVE_BYTES} bytes")
     with whole_folder(folder) as beside:
-        for header, content in _members(data):
+        for header, content in _everything(data):
             path = beside / header.name
+            if header.isdir():
+                with naming(path):
+                    path.mkdir(parents=True, exist_ok=True)
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             with naming(path):
                 path.write_bytes(content)
@@ -177,25 +204,33 @@ def _set_back(path: Path) -> None:
 
 
 def is_unpacked(data: bytes, folder: Path) -> bool:
-    """Whether ``folder`` has all of the archive's files, as they are there. More may lie in it.
+    """Whether ``folder`` has all of the archive's files, as they are there, and empty folders. More
+    may lie in it.
 
     Raises:
         ProtocolError: as :func:`unpack`.
     """
     try:
-        return all((folder / h.name).read_bytes() == content for h, content in _members(data))
+        return all(
+            (folder / h.name).is_dir() if h.isdir() else (folder / h.name).read_bytes() == content
+            for h, content in _everything(data)
+        )
     except OSError:
         return False
 
 
 class _Walk:
-    """Finds the files to ship; links are followed as long as they stay inside."""
+    """Finds the files to ship, and the folders of which none is; links are followed as long as they
+    stay inside."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root = Path(os.path.realpath(folder))
         self.ignore = Ignore(_ignore_lines(folder))
+        self.empty: set[str] = set()
         self.count = 0
+        """Files and empty folders."""
+        self.homes = 0
         self.per_folder: Counter[str] = Counter()
 
     def files(self) -> Iterator[_Entry]:
@@ -222,7 +257,9 @@ class _Walk:
         except OSError as error:
             raise UsageError(f"{self._shown(prefix)}: can't be read: {error.strerror}") from None
         if prefix and any(entry.name in HOME_MARKS for entry in entries):
+            self.homes += 1
             return
+        before = self.count, self.homes
         for entry in entries:
             name = prefix + entry.name
             try:
@@ -243,6 +280,13 @@ class _Walk:
                 yield from self._inside(real, f"{name}/", (*above, real))
             else:
                 yield self._file(name, real)
+        if prefix and (self.count, self.homes) == before:
+            self._empty(prefix.rstrip("/"))
+
+    def _empty(self, name: str) -> None:
+        _check_text(name, self._shown(name))
+        self._count(name)
+        self.empty.add(name)
 
     def _real(self, name: str, entry: os.DirEntry[str]) -> Path:
         real = Path(os.path.realpath(entry.path))
@@ -252,11 +296,9 @@ class _Walk:
 
     def _file(self, name: str, path: Path) -> _Entry:
         shown = self._shown(name)
+        _check_text(name, shown)
         try:
-            name.encode()
             status = path.stat()
-        except UnicodeEncodeError:
-            raise UsageError(f"{shown}: its name is not UTF-8") from None
         except OSError as error:
             raise UsageError(f"{shown}: can't be read: {error.strerror}") from None
         if not stat.S_ISREG(status.st_mode):
@@ -269,8 +311,9 @@ class _Walk:
         self.per_folder[name.rpartition("/")[0]] += 1
         if self.count > MAX_FILES:
             biggest, files = self.per_folder.most_common(1)[0]
+            kinds = "files and empty folders" if self.empty else "files"
             raise UsageError(
-                f"{self._shown('')}: holds more than {MAX_FILES} files ({files} of the first in"
+                f"{self._shown('')}: holds more than {MAX_FILES} {kinds} ({files} of the first in"
                 f" {self._shown(biggest)}); name what isn't needed in {IGNORE_FILE}"
             )
 
@@ -288,12 +331,19 @@ def _ignore_lines(folder: Path) -> list[str]:
         raise UsageError(f"{one_line(str(path))}: can't be read: {error}") from None
 
 
-def _check_names(folder: Path, entries: list[_Entry]) -> None:
+def _check_text(name: str, shown: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{shown}: its name is not UTF-8") from None
+
+
+def _check_names(folder: Path, files: list[str], empty: list[str]) -> None:
     """A node's disk may know no case, as a Mac's."""
     names = DiskNames()
-    for entry in entries:
-        if (other := names.add(entry.name)) is not None:
-            one, two = (one_line(name) for name in (other, entry.name))
+    for name, is_folder in (*((each, False) for each in files), *((each, True) for each in empty)):
+        if (other := names.add(name, folder=is_folder)) is not None:
+            one, two = (one_line(each) for each in (other, name))
             raise UsageError(
                 f"{one_line(str(folder))}: {one} and {two} are in each other's way on a disk that"
                 f" knows no case; rename one, or name it in {IGNORE_FILE}"
@@ -322,34 +372,60 @@ def _read(entry: _Entry) -> bytes:
 
 
 def _members(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Its files."""
+    return ((header, content) for header, content in _everything(data) if header.isfile())
+
+
+def _everything(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Its files, then its empty folders."""
     total = 0
-    files, names = 0, DiskNames()
+    count, names = 0, DiskNames()
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for header in tar:
                 _check_header(header, names)
-                total, files = total + header.size, files + 1
-                if total > MAX_ARCHIVE_BYTES or files > MAX_FILES:
+                total, count = total + header.size, count + 1
+                if total > MAX_ARCHIVE_BYTES or count > MAX_FILES:
                     raise ProtocolError("the archive holds more than it may")
                 stream = tar.extractfile(header)
                 content = stream.read() if stream else b""
                 if len(content) != header.size:
                     raise ProtocolError("the archive ends too early")
                 yield header, content
+            empty = _named_empty(tar.pax_headers)
+        if count + len(empty) > MAX_FILES:
+            raise ProtocolError("the archive holds more than it may")
+        for name in empty:
+            _check_name(name, names, folder=True)
+            header = tarfile.TarInfo(name)
+            header.type = tarfile.DIRTYPE
+            yield header, b""
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"the archive can't be read: {error}") from None
 
 
+def _named_empty(headers: Mapping[str, str]) -> list[str]:
+    named = json.loads(headers.get(_EMPTY_FOLDERS, "[]"))
+    if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+        raise ProtocolError("the archive's empty folders are no names")
+    return named
+
+
 def _check_header(header: tarfile.TarInfo, names: DiskNames) -> None:
-    path = PurePosixPath(header.name)
-    shown = ascii(header.name)
     if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or header.size < 0:
-        raise ProtocolError(f"{shown} in the archive is no regular file")
-    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in header.name:
+        raise ProtocolError(f"{header.name!a} in the archive is no regular file")
+    _check_name(header.name, names)
+
+
+def _check_name(name: str, names: DiskNames, *, folder: bool = False) -> None:
+    path, shown = PurePosixPath(name), ascii(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ProtocolError(f"{shown} in the archive leaves its folder")
-    if len(path.parts) > DEEPEST + 1:
+    if len(path.parts) > DEEPEST + (not folder):
         raise ProtocolError(f"a name in the archive has more than {DEEPEST} folders")
-    if (other := names.add(str(path))) is not None:
+    if folder:
+        name.encode()
+    if (other := names.add(str(path), folder=folder)) is not None:
         raise ProtocolError(f"{shown} in the archive has the name of {other!a}")
 
 

@@ -18,23 +18,24 @@ def folders_of(name: str) -> list[str]:
 
 
 class DiskNames:
-    """Names of files that lie below one folder, on every disk."""
+    """Names of files, and of folders, that lie below one folder, on every disk."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
         self._folders: dict[str, str] = {}
-        """Of each folder a file that lies in it."""
+        """Of each folder a file that lies in it, or itself."""
 
-    def add(self, name: str) -> str | None:
+    def add(self, name: str, *, folder: bool = False) -> str | None:
         """Take in one more, unless it can't lie beside one that is here: then that is returned.
         There two are one name, or one is a file where the other has a folder."""
         own = folded(name)
         above = folders_of(own)
         for known, keys in ((self._files, [own, *above]), (self._folders, [own])):
-            for key in keys:
+            for key in keys if known is self._files or not folder else ():
                 if key in known:
                     return known[key]
-        self._files[own] = name
-        for folder in above:
-            self._folders.setdefault(folder, name)
+        if not folder:
+            self._files[own] = name
+        for each in [*above, own] if folder else above:
+            self._folders.setdefault(each, name)
         return None

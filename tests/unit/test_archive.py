@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import socket
 import tarfile
@@ -59,6 +60,68 @@ def test_a_folder_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
     assert os.access(tmp_path / "copy" / "run.sh", os.X_OK)
     assert not os.access(tmp_path / "copy" / "train.py", os.X_OK)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "job"]
+
+
+def made(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir())
+
+
+def test_empty_folders_travel(folder: Path, tmp_path: Path) -> None:
+    before = archive.pack(folder)
+    for name in ("ckpts", "data/größe", "out/deep/deeper", "old"):
+        (folder / name).mkdir(parents=True)
+    (folder / "old" / "x.pyc").touch()
+    packed = archive.pack(folder)
+    assert packed.files == 3 and packed.files_digest == before.files_digest == before.digest
+    archive.unpack(packed.data, tmp_path / "copy")
+    filled = ["ckpts", "data", "data/deep", "data/größe", "old", "out", "out/deep"]
+    assert made(tmp_path / "copy") == [*filled, "out/deep/deeper"]
+    assert archive.pack(tmp_path / "copy") == packed
+    assert archive.is_unpacked(packed.data, tmp_path / "copy")
+    (tmp_path / "copy" / "out" / "deep" / "deeper").rmdir()
+    assert not archive.is_unpacked(packed.data, tmp_path / "copy")
+
+
+def test_daemons_of_before_find_the_files_beside_empty_folders(folder: Path) -> None:
+    """They refuse a member that is no file, and pass over headers that they don't know."""
+    (folder / "ckpts").mkdir()
+    data = archive.pack(folder).data
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        assert all(member.type == tarfile.REGTYPE for member in tar)
+        assert tar.pax_headers == {"ELASTICD.empty_folders": '["ckpts"]'}
+    assert not archive.holds(data, "ckpts")
+
+
+def test_which_empty_folders_do_not_travel(folder: Path, tmp_path: Path) -> None:
+    fill(folder, {"home/node-0/elasticd.toml": "", "a/.git/x": "", ".elasticdignore": "tmp/\n"})
+    for name in ("tmp", "b/tmp", "lib/__pycache__"):
+        (folder / name).mkdir(parents=True)
+    archive.unpack(archive.pack(folder).data, tmp_path / "copy")
+    assert made(tmp_path / "copy") == ["a", "b", "data", "data/deep", "lib"]
+
+
+def test_empty_folders_that_are_named(folder: Path, tmp_path: Path) -> None:
+    fill(folder, {"more/x.bin": "", ".elasticdignore": "*.bin\n"})
+    (folder / "ckpts").mkdir()
+    packed = archive.pack(folder, ["train.py", "ckpts", "more", "more/x.bin"])
+    archive.unpack(packed.data, tmp_path / "copy")
+    assert made(tmp_path / "copy") == ["ckpts", "more"] and packed.files == 2
+    assert b"more" not in packed.data[: packed.data.index(b"more/x.bin")]
+
+
+def test_too_many_empty_folders_are_refused(folder: Path) -> None:
+    for number in range(archive.MAX_FILES - 2):
+        (folder / "data" / str(number)).mkdir()
+    with pytest.raises(UsageError, match=r"10000 files and empty folders .* in .*/data\)"):
+        archive.pack(folder)
+
+
+def test_an_empty_folder_in_the_way_of_a_file_is_refused(folder: Path) -> None:
+    (folder / "TRAIN.PY").mkdir()
+    if len(list(folder.iterdir())) < 3:
+        pytest.skip("this disk knows no case")
+    with pytest.raises(UsageError, match=r"train\.py and TRAIN\.PY are in each other's way"):
+        archive.pack(folder)
 
 
 def test_who_writes_a_file_anew_shows_by_its_time(folder: Path, tmp_path: Path) -> None:
@@ -224,7 +287,7 @@ def test_names_that_are_one_on_some_disk_are_refused(folder: Path, one: str, two
     with pytest.raises(UsageError) as refused:
         archive.pack(folder)
     assert one in str(refused.value) and two in str(refused.value)
-    (folder / archive.IGNORE_FILE).write_text(f"{two}\n")
+    (folder / archive.IGNORE_FILE).write_text(two.removesuffix("/x"))
     assert one in names(archive.pack(folder))
 
 
@@ -256,6 +319,12 @@ def chained(kind: bytes, data: bytes) -> bytes:
     return (one.tobuf(tarfile.GNU_FORMAT) + data.ljust(512, b"\0")) * 3000
 
 
+def with_folders(named: str) -> bytes:
+    """A file "a" and a header that names empty folders."""
+    header_of_all = tarfile.TarInfo.create_pax_global_header({"ELASTICD.empty_folders": named})
+    return header_of_all + tar_of((header("a"), b"1"))
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -282,8 +351,21 @@ def chained(kind: bytes, data: bytes) -> bytes:
         b"\0" * (archive.MAX_ARCHIVE_BYTES + 1),
         chained(tarfile.GNUTYPE_LONGNAME, b"a\0"),
         chained(tarfile.XHDTYPE, b"11 path=xy\n"),
+        with_folders("no JSON"),
+        with_folders("[" * 100_000),
+        with_folders("{}"),
+        with_folders("[1]"),
+        with_folders('["/etc/x"]'),
+        with_folders('["b/../../x"]'),
+        with_folders('["b\\u0000"]'),
+        with_folders('["b\\ud800"]'),
+        with_folders('["."]'),
+        with_folders('["A"]'),
+        with_folders('["a/b"]'),
+        with_folders(json.dumps(["d/" * (archive.DEEPEST + 1)])),
+        with_folders(json.dumps([str(number) for number in range(archive.MAX_FILES)])),
     ],
-    ids=range(23),
+    ids=range(36),
 )
 def test_what_pack_never_writes_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(ProtocolError):

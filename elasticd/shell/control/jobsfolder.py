@@ -312,7 +312,9 @@ def _newest_ns(folder: Path) -> int:
 
 
 def content_digest(job: FoundJob) -> str:
-    """Names the job's content: of a folder what would be shipped, of a file also its own bytes.
+    """Names the job's content: of a folder the files that would be shipped, of a file also its own
+    bytes. Empty folders don't count: earlier versions shipped none, and what they have taken is not
+    taken again.
 
     Raises:
         UsageError: the folder can't be shipped.
@@ -322,11 +324,11 @@ def content_digest(job: FoundJob) -> str:
         data = job.toml.read_bytes()
         with contextlib.suppress(ConfigError):  # who submits it says what is wrong
             spec, packed = archive.of_job(job.toml, bare=True)
-            data += packed.digest.encode()
+            data += packed.files_digest.encode()
             if spec.recipe is not None:  # its file isn't sent, but read here
                 data += repr(spec.to_dict()).encode()
         return hashlib.blake2b(data, digest_size=32).hexdigest()
     packed = archive.pack(job.toml.parent)
     if packed.files == 0:
         raise OperationError("the folder is empty")
-    return packed.digest
+    return packed.files_digest

@@ -474,3 +474,18 @@ def test_another_lora_yaml_makes_another_job(tmp_path: Path) -> None:
         job: Any = SimpleNamespace(name="a.toml", toml=toml)
         found.append(module.content_digest(job))
     assert found[0] == found[2] != found[1]
+
+
+def test_an_empty_folder_makes_no_other_content(tmp_path: Path) -> None:
+    """What a version took that shipped none is not taken again."""
+    (tmp_path / "train.py").write_text("print()")
+    (tmp_path / "job.toml").write_text(
+        '[job]\nname = "a"\nentrypoint = "train.py"\nfiles = ["train.py", "ckpts"]\n'
+        "[batch]\nglobal = 1\nmicro = 1\n[train]\nsteps = 1\n"
+    )
+    (tmp_path / "ckpts").mkdir()
+    folder: Any = SimpleNamespace(name="a", toml=tmp_path / "job.toml")
+    file: Any = SimpleNamespace(name="job.toml", toml=tmp_path / "job.toml")
+    before = [module.content_digest(each) for each in (folder, file)]
+    (tmp_path / "ckpts" / "deep").mkdir()
+    assert [module.content_digest(each) for each in (folder, file)] == before
