@@ -85,13 +85,10 @@ def of_job(
     bare = bare or is_config(path)
     only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
     packed = pack(path.parent, only)
-    for name in spec.needed:
-        if not holds(packed.data, name):
-            raise ConfigError(
-                f'"{name}" is not shipped; see {IGNORE_FILE}',
-                file=str(path),
-                key="job.entrypoint" if spec.recipe is None else "recipe.config",
-            )
+    sent = {header.name for header, _ in _members(packed.data)}
+    for each in spec.needed:
+        if why := each.unsent(path.parent, sent, only, IGNORE_FILE):
+            raise ConfigError(why, file=str(path), key=each.key)
     return spec, packed
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from elasticd.settings import optimizers
 from elasticd.settings import plain as plains
 from elasticd.settings import recipe as recipes
+from elasticd.settings.needed import NeededFile
 from elasticd.settings.plain import PLAIN, PlainSettings
 from elasticd.settings.recipe import RecipeSettings
 from elasticd.settings.rules import (
@@ -234,9 +235,12 @@ class JobSpec:
         return (self.job.entrypoint,) if self.recipe is None else self.recipe.inside
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def needed(self) -> tuple[NeededFile, ...]:
         """Files of the job's folder that it can't do without."""
-        return (self.job.entrypoint,) if self.recipe is None else self.recipe.needed
+        script = NeededFile("job.entrypoint", self.job.entrypoint)
+        named = (script,) if self.recipe is None else self.recipe.needed
+        start = NeededFile("train.init_from", self.train.init_from, ("model*.safetensors*",))
+        return (*named, start) if self.train.init_from else named
 
     @property
     def grains(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn
 from elasticd.settings import yaml_file
 from elasticd.settings.hfdataset import HUB as HUB
 from elasticd.settings.hfdataset import HubRows, hub_rows, path_or_name
+from elasticd.settings.needed import NeededFile
 from elasticd.settings.optimizers import optimizer_config
 from elasticd.settings.othernames import PROJECT, refuse_other_names, report_to
 from elasticd.settings.rules import (
@@ -45,6 +46,7 @@ FineTuning = Literal["lora", "dora", "full"]
 OptimizerName = Literal["adam", "adamw", "muon", "sgd", "adafactor"]
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 MODEL_CONFIG = "config.json"
+_MODEL_FILES = (MODEL_CONFIG, "model*.safetensors*", "tokenizer*")
 DATA_FILES = ("train", "valid", "test")
 _MOST = 2**31 - 1
 _SCHEDULES = {
@@ -218,11 +220,20 @@ class RecipeSettings:
         return _in_folder(config.model, *rows, config.resume_adapter_file)
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def needed(self) -> tuple[NeededFile, ...]:
         """Files of the job's folder that it can't do without."""
-        config = self.config
-        rows = () if config.hf_dataset else (f"{config.data}/train.jsonl",)
-        return _in_folder(f"{config.model}/{MODEL_CONFIG}", *rows, config.resume_adapter_file)
+        config, rows = self.config, tuple(f"{each}.jsonl" for each in DATA_FILES)
+        named = [
+            ("model", config.model, _MODEL_FILES),
+            *(("hf_dataset.path", each.path, ()) for each in config.hf_dataset or ()),
+            *(() if config.hf_dataset else (("data", config.data, rows),)),
+            ("resume_adapter_file", config.resume_adapter_file or "", ()),
+        ]
+        return tuple(
+            NeededFile(f"recipe.config.{key}", name, parts)
+            for key, name, parts in named
+            if _in_folder(name)
+        )
 
 
 def _in_folder(*names: str | None) -> tuple[str, ...]:

@@ -447,3 +447,36 @@ def test_a_script_of_another_python_is_for_that_one_to_read(folder: Path) -> Non
     (folder / "job.toml").write_text(JOB + "[train]\nsteps = 1\n")
     (folder / "train.py").write_text("match the_next_syntax -> then\n")
     assert archive.of_job(folder / "job.toml", ["job.python=/opt/python"])[1].files == 4
+
+
+@pytest.mark.parametrize(
+    ("start", "ignored", "files", "error"),
+    [
+        ("w.bin", "*.bin", "", '"w.bin" is not shipped; see .elasticdignore'),
+        ("./w.bin", "", '"data"', '"w.bin" is not shipped, as job.files doesn\'t name it; add it'),
+        ("w.bin", "*.bin", '"w.bin"', ""),
+        ("base", "", '"base"', ""),
+        ("base/", "", "", ""),
+        ("base", "*-2.safetensors", "", '"base/model-2.safetensors" is not shipped; see .elas'),
+        ("base", "*-2.safetensors", '"base"', '"base/model-2.safetensors" is not shipped; see'),
+        ("base", "", '"base/model-2.safetensors"', '"base/model-1.safetensors" is not shipped, as'),
+        ("data", "/data", "", '"data" is not shipped; see .elasticdignore'),
+        ("../job/w.bin", "", "", '"../job/w.bin" is not shipped, as it lies outside of the job\'s'),
+        ("data/../w.bin", "", "", ""),
+    ],
+)
+def test_weights_to_begin_with_must_be_sent(
+    folder: Path, start: str, ignored: str, files: str, error: str
+) -> None:
+    fill(folder, dict.fromkeys(("w.bin", "base/notes.txt", ".elasticdignore"), ignored))
+    fill(folder, {f"base/model-{number}.safetensors": "" for number in (1, 2)})
+    (folder / "job.toml").write_text(
+        JOB.replace("[batch]", f"files = [{files}]\n[batch]")
+        + f'[train]\nsteps = 1\ninit_from = "{start}"\n'
+    )
+    if not error:
+        archive.of_job(folder / "job.toml")
+        return
+    with pytest.raises(ConfigError) as raised:
+        archive.of_job(folder / "job.toml")
+    assert str(raised.value).startswith(f"{folder / 'job.toml'}: train.init_from: {error}")

@@ -112,7 +112,8 @@ def test_a_name_of_the_hub_is_no_folder(folder: Path) -> None:
     spec = load(LORA.replace("model: model", "model: org/name-4bit@main"))
     assert spec.recipe is not None
     assert spec.recipe.config.model == "hub:org/name-4bit@main"
-    assert spec.recipe.inside == ("data",) and spec.recipe.needed == ("data/train.jsonl",)
+    assert spec.recipe.inside == ("data",)
+    assert [each.name for each in spec.recipe.needed] == ["data"]
     assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     Path("org/name").mkdir(parents=True)
     Path("org/name/config.json").write_text("{}")
@@ -125,7 +126,8 @@ def test_data_may_be_a_name_of_the_hub_too(folder: Path) -> None:
     pytest.importorskip("yaml")
     spec = load(LORA + "data: org/rows@v1\n")
     assert spec.recipe is not None and spec.recipe.config.data == "hub:org/rows@v1"
-    assert "data" not in spec.recipe.inside and "data/train.jsonl" not in spec.recipe.needed
+    assert "data" not in spec.recipe.inside
+    assert "data" not in [each.name for each in spec.recipe.needed]
     Path("org/rows").mkdir(parents=True)
     with pytest.raises(
         ConfigError, match=r"there is no .org/rows/train\.jsonl. in the job's folder"
@@ -191,7 +193,8 @@ def test_data_sets_with_their_splits_and_columns(folder: Path) -> None:
     assert (one.path, two.path, three.path) == ("hub:billsum", "hub:org/set@v1", "rows")
     assert one.splits == {"train": "train[:9]", "valid": "train[-10%:]", "test": None}
     assert two.config == {"name": "a", "data_files": {"train": ["x.json"]}}
-    assert spec.recipe.inside == ("model", "rows") and spec.recipe.needed == ("model/config.json",)
+    assert spec.recipe.inside == ("model", "rows")
+    assert [each.name for each in spec.recipe.needed] == ["model", "rows"]
     assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     (table,) = load(LORA + "hf_dataset: {path: billsum}\n").recipe.config.hf_dataset  # type: ignore[union-attr,misc]
     assert table.path == "hub:billsum"
@@ -412,6 +415,39 @@ def test_only_what_it_names_is_sent_of_a_bare_file(folder: Path) -> None:
     assert packed.files == 2
     (folder / ".elasticdignore").write_text("data\n")
     with pytest.raises(ConfigError, match="is not shipped"):
+        archive.of_job(Path("job.toml"))
+
+
+@pytest.mark.parametrize(
+    ("ignored", "key"),
+    [
+        ("model/config.json", "model"),
+        ("model/model-1.safetensors", "model"),
+        ("model/tokenizer.json", "model"),
+        ("data/valid.jsonl", "data"),
+        ("a.safetensors", "resume_adapter_file"),
+    ],
+)
+def test_no_file_that_a_recipe_reads_is_left_out(folder: Path, ignored: str, key: str) -> None:
+    for name in ("model/model-1.safetensors", "model/tokenizer.json", "data/valid.jsonl"):
+        (folder / name).touch()
+    (folder / "a.safetensors").touch()
+    load(text=TABLE.replace("{ model", '{ resume_adapter_file = "a.safetensors", model'))
+    assert archive.of_job(Path("job.toml"))[1].files == 9
+    (folder / ".elasticdignore").write_text(f"/{ignored}\n*.txt\n")
+    with pytest.raises(ConfigError) as raised:
+        archive.of_job(Path("job.toml"))
+    said = f'recipe.config.{key}: "{ignored}" is not shipped; see .elasticdignore'
+    assert str(raised.value) == f"job.toml: {said}"
+
+
+def test_the_folder_of_rows_is_not_left_out(folder: Path) -> None:
+    (folder / "rows").mkdir()
+    (folder / "rows" / "a.parquet").touch()
+    load(text=TABLE.replace("{ model", '{ hf_dataset = { path = "rows" }, model'))
+    archive.of_job(Path("job.toml"))
+    (folder / ".elasticdignore").write_text("rows\n")
+    with pytest.raises(ConfigError, match=r'hf_dataset\.path: "rows" is not shipped'):
         archive.of_job(Path("job.toml"))
 
 
