@@ -40,6 +40,8 @@ DIGEST_BYTES = 32
 DEEPEST = 100
 """So many folders in each other."""
 IGNORE_FILE = ".elasticdignore"
+_COMPILED = (".pyc", ".pyz", ".zip")
+"""What Python runs beside text."""
 _EMPTY_FOLDERS = "ELASTICD.empty_folders"
 """The header's key."""
 _COARSEST_NS = 2 * 10**9
@@ -96,7 +98,7 @@ def _check_script(folder: Path, spec: JobSpec) -> None:
     """Raises ConfigError for a script that is no Python, as this one reads it, which is the job's
     own unless it names another; or that imports as only what is in a package can."""
     script = folder / spec.job.entrypoint
-    if spec.recipe is not None or spec.job.python or script.suffix != ".py":
+    if spec.recipe is not None or spec.job.python or script.suffix in _COMPILED:
         return
     try:
         with warnings.catch_warnings(action="ignore"):

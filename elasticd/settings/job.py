@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from elasticd.errors import ConfigError
 from elasticd.settings import optimizers
 from elasticd.settings import plain as plains
 from elasticd.settings import recipe as recipes
@@ -54,6 +55,9 @@ MAX_NODES = 1024
 _RESERVED_VARIABLES = ("ELASTICD_CHILD", "MLX_HOSTFILE", "MLX_RANK", "PYTHONHASHSEED", "TMPDIR")
 _SECRETS = (("job", "env"),)
 """Tables of which no error shows what is in them."""
+NOTEBOOK = ".ipynb"
+_SCRIPTS = (".py", NOTEBOOK)
+_AS_SCRIPT = "make a script of it (jupyter nbconvert --to script {})"
 _VALUE = f"a string of UTF-8, in quotes, of at most {MAX_TEXT_LENGTH} characters, none of them NUL"
 Best = Literal["lowest", "highest"]
 _count = integer(1, 2**31 - 1)
@@ -288,6 +292,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         ConfigError: the file or an assignment is wrong; says file, line and key, and for a near
             miss what was probably meant.
     """
+    _refuse_script(path)
     read = recipes.job_of if recipes.is_config(path) else Document.read
     document = replace(read(path), secrets=_SECRETS)
     recipes.read_config_file(document, path.parent)
@@ -309,6 +314,19 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
     if start and not Path(start).is_absolute() and not (path.parent / start).exists():
         raise document.error(("train", "init_from"), f"there is no {show(start)}")
     return spec
+
+
+def _refuse_script(path: Path) -> None:
+    """Raises ConfigError for what a job.toml names, in place of that."""
+    if path.suffix not in _SCRIPTS or not path.is_file():
+        return
+    script, toml = path.with_suffix(".py"), path.with_name("job.toml")
+    first = f"a notebook: {_AS_SCRIPT.format(path)}. Then" if path != script else "a script:"
+    raise ConfigError(
+        f"is {first} submit the job.toml that names it, as entrypoint = {show(script.name)} in"
+        f" [job]: elasticctl submit {toml} (docs/writing-jobs.md shows a minimal one)",
+        file=str(path),
+    )
 
 
 def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None:
@@ -336,6 +354,12 @@ def _check_meant(document: Document, spec: JobSpec) -> None:
             ("train", "init_from"),
             'is not for kind = "dpo": what the model was is taken before it. Give adapters as'
             " recipe.config.resume_adapter_file, or a model's whole folder as recipe.config.model",
+        )
+    if spec.job.python.startswith("~"):
+        raise document.error(
+            ("job", "python"),
+            f"begins with ~, which is another folder on each node, and isn't looked up: write the"
+            f" absolute path of one that every node has, not {show(spec.job.python)}",
         )
     for key, names in (("pass_env", spec.job.pass_env), ("env", spec.job.env)):
         if strange := [name for name in names if name.split() != [name]]:
@@ -405,6 +429,10 @@ def _check_entrypoint(document: Document, folder: Path, entrypoint: str) -> None
         raise document.error(key, f"there is no {show(entrypoint)}{meant(entrypoint, scripts)}")
     if not is_file:
         raise document.error(key, f"{show(entrypoint)} is not a file")
+    if script.suffix == NOTEBOOK:
+        cure, made = _AS_SCRIPT.format(entrypoint), Path(entrypoint).with_suffix(".py")
+        message = f"{show(entrypoint)} is a notebook: {cure}, and name that, {show(str(made))}"
+        raise document.error(key, message)
 
 
 def _plain(value: object) -> object:

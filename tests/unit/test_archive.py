@@ -429,6 +429,11 @@ def test_a_script_that_is_no_python_is_refused_by_its_line(folder: Path) -> None
     (folder / "train.py").write_bytes(b"a = 1\0")
     with pytest.raises(ConfigError, match="null bytes"):
         archive.of_job(folder / "job.toml")
+    (folder / "run.sh").write_text("#!/bin/sh\nexec python train.py\n")
+    with pytest.raises(ConfigError, match=r"run\.sh:2: job\.entrypoint: .*, says Python 3"):
+        archive.of_job(folder / "job.toml", ["job.entrypoint=run.sh"])
+    (folder / "train.pyz").write_bytes(b"PK\0")
+    assert archive.of_job(folder / "job.toml", ["job.entrypoint=train.pyz"])[1].files == 6
 
 
 def test_an_import_that_needs_a_package_is_refused_by_its_line(folder: Path) -> None:

@@ -69,6 +69,40 @@ def test_a_folder_that_cannot_be_shipped(
     assert fake.requests == []
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train.py", "is a script: submit the job.toml that names it, as entrypoint = "),
+        (
+            "my.ipynb",
+            "is a notebook: make a script of it (jupyter nbconvert --to script my.ipynb). Then"
+            " submit the job.toml that names it, as entrypoint = ",
+        ),
+    ],
+)
+def test_a_script_in_place_of_a_job_is_told_by_what_it_is(
+    name: str, said: str, folder: Path, home: Path, ctl: Ctl, daemon: Daemon
+) -> None:
+    (folder / name).write_text("{}")
+    fake = daemon(home, {"submit": {"id": "never"}})
+    script = f'"{Path(name).stem}.py" in [job]: elasticctl submit job.toml'
+    code, out, err = ctl("submit", name, "--home", home)
+    shown = f"elasticctl: {name}: {said}{script} (docs/writing-jobs.md shows a minimal one)\n"
+    assert (code, out, err, fake.requests) == (2, "", shown, [])
+    assert ctl("submit", "none.py", "--home", home)[2] == "elasticctl: none.py: no such file\n"
+
+
+def test_a_notebook_is_no_entrypoint(folder: Path, home: Path, ctl: Ctl, daemon: Daemon) -> None:
+    (folder / "nb.ipynb").write_text('{"cells": null}')
+    fake = daemon(home, {"submit": {"id": "never"}})
+    code, _, err = ctl("submit", "job.toml", "--set", "job.entrypoint=nb.ipynb", "--home", home)
+    assert err == (
+        'elasticctl: --set job.entrypoint=nb.ipynb: job.entrypoint: "nb.ipynb" is a notebook: make'
+        ' a script of it (jupyter nbconvert --to script nb.ipynb), and name that, "nb.py"\n'
+    )
+    assert (code, fake.requests) == (2, [])
+
+
 def test_too_few_copies_of_the_files_are_a_warning(
     folder: Path, home: Path, ctl: Ctl, daemon: Daemon
 ) -> None:
