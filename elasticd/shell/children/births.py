@@ -9,10 +9,15 @@ from functools import partial
 import structlog
 
 from elasticd.core.words import effects as e
+from elasticd.core.words.processes import CANNOT_BEGIN, OURS
+from elasticd.settings.rules import one_line
 from elasticd.shell.children.launch import Launch, new_nonce
 from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.types import JobId
+
+_NO_PROCESS = 127
+"""The status of a reducer that does not start."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,14 +41,15 @@ class Births:
         launch: Callable[[str], Launch],
         job: JobId | None,
         start_seconds: float,
+        python: str = "",
     ) -> None:
-        """``launch`` is called beside the loop, with the nonce. ``start_seconds``: as
-        :func:`running` has it."""
+        """``launch`` is called beside the loop, with the nonce. ``start_seconds`` and ``python``:
+        as :func:`running` has them."""
         self._under_way[number] = job
         nonce = new_nonce()
         self.server.spawn(
             partial(launch, nonce),
-            partial(self._born, number, start_seconds),
+            partial(self._born, number, start_seconds, python),
             partial(self._failed, number, nonce),
         )
 
@@ -56,16 +62,19 @@ class Births:
         if effect.child in self._under_way:
             self._unwanted[effect.child] = effect
 
-    def _born(self, number: e.ChildId, start_seconds: float, child: Child) -> None:
+    def _born(self, number: e.ChildId, start_seconds: float, python: str, child: Child) -> None:
         job = self._under_way.pop(number)
-        self.enlist(running(number, child, job, start_seconds))
+        self.enlist(running(number, child, job, start_seconds, python))
         self.post(e.ChildStarted(number, child.pid))
         if (unwanted := self._unwanted.pop(number, None)) is not None:
             self.kill(unwanted)
 
     def _failed(self, number: e.ChildId, nonce: str, why: str) -> None:
-        del self._under_way[number]
+        job = self._under_way.pop(number)
         self.not_born(nonce)
         self._unwanted.pop(number, None)
         log.error("child does not start", reason=why)
-        self.post(e.ChildExited(number, 127, why))
+        if job is None:
+            self.post(e.ChildExited(number, _NO_PROCESS, why))
+        else:  # its script has not ended: it never began
+            self.post(e.ChildExited(number, CANNOT_BEGIN, f"{OURS}{one_line(why)}"))

@@ -44,6 +44,7 @@ from elasticd.shell.children.engines import Engines
 from elasticd.shell.children.exports import Exports
 from elasticd.shell.children.files import ChildFiles, is_shown, show_log
 from elasticd.shell.children.logtimes import LogTimes
+from elasticd.shell.children.otherpython import other_python
 from elasticd.shell.children.running import RunningChild, running
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.temporary import TemporaryFolders
@@ -132,9 +133,10 @@ class Children:
 
     def start_trainer(self, effect: e.StartTrainer) -> None:
         record = self._job_record(effect.job)
-        seconds = JobSpec.from_dict(record.spec).recovery.user_code_seconds
+        spec = JobSpec.from_dict(record.spec)
+        seconds, python = spec.recovery.user_code_seconds, other_python(spec)
         launch = partial(launches.trainer, effect, record, self.files)
-        self._births.begin(effect.child, launch, effect.job, seconds)
+        self._births.begin(effect.child, launch, effect.job, seconds, python)
 
     def start_reducer(self, effect: e.StartReducer) -> None:
         launch = partial(launches.reducer, self.files)
@@ -345,6 +347,7 @@ class Children:
         self._exports.ended(one.id)
         log.info("child ended", child=repr(child), status=status)
         memory, words = self._looked_at(one)
+        status, words = one.told_end(status, words)
         self._post(e.ChildExited(one.id, status, words, memory, before, late))
 
     def _looked_at(self, one: RunningChild) -> tuple[LastMemory | None, str]:

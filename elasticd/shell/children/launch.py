@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import OperationError
+from elasticd.shell.children.otherpython import not_started
 from elasticd.supervision.logs import RotatedLog
 from elasticd.types import Role
 
@@ -31,6 +32,7 @@ class Launch:
         environment: the whole environment, without ``ELASTICD_CHILD``.
         settings: keys of ``ELASTICD_CHILD`` beside socket, nonce, role and grace_seconds.
         job, spare: of a trainer.
+        python: the job's own interpreter, if that is started.
         nonce: as :func:`new_nonce` makes it.
     """
 
@@ -43,6 +45,7 @@ class Launch:
     job: str = ""
     spare: bool = False
     nonce: str = field(default_factory=new_nonce)
+    python: str = ""
 
 
 def start(launch: Launch, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -65,4 +68,6 @@ def start(launch: Launch, environment: dict[str, str]) -> subprocess.Popen[bytes
         finally:
             os.close(output)
     except OSError as error:
+        if launch.python and error.filename == launch.python:
+            raise OperationError(not_started(launch.python, error)) from error
         raise OperationError(f"{launch.role} does not start: {error}") from error

@@ -15,6 +15,7 @@ from elasticd.settings.job import JobSettings, JobSpec
 from elasticd.shell.children import environment
 from elasticd.shell.children.files import ChildFiles, made
 from elasticd.shell.children.launch import Launch
+from elasticd.shell.children.otherpython import other_python
 from elasticd.shell.children.ownvariables import own_variables
 from elasticd.shell.children.temporary import TemporaryFolders
 from elasticd.types import CACHE_VARIABLE
@@ -35,6 +36,7 @@ def trainer(
     """
     spec = JobSpec.from_dict(record.spec)
     folder, output = files.work_folder(effect.job), files.output_folder(effect.job)
+    python = other_python(spec)
     early = effect.spare and spec.recovery.spare == "interpreter"
     settings = {
         "job": effect.job,
@@ -46,7 +48,7 @@ def trainer(
     }
     return Launch(
         "trainer",
-        [(not spec.plain and spec.job.python) or sys.executable, "-m", "elasticd.train"],
+        [python or sys.executable, "-m", "elasticd.train"],
         folder,
         files.trainer_log(effect.job, effect.spare),
         variables(spec.job, record.passed, files, daemons, TemporaryFolders(files).of_child(nonce)),
@@ -54,6 +56,7 @@ def trainer(
         effect.job,
         effect.spare,
         nonce,
+        python,
     )
 
 

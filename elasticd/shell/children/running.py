@@ -12,6 +12,7 @@ from elasticd.core.words.reducers import ReducerWarm
 from elasticd.errors import OperationError
 from elasticd.shell.children.awake import Assertion, Awake
 from elasticd.shell.children.files import now_at
+from elasticd.shell.children.otherpython import unbegun
 from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.children.server import Child
 from elasticd.shell.children.units import RunningUnit
@@ -41,6 +42,8 @@ class RunningChild:
     """Of a reducer: where it will listen."""
     assertion: Assertion | None = None
     """Of a trainer: keeps the machine awake."""
+    python: str = ""
+    """Of a trainer that this daemon has started with the job's own interpreter: that."""
 
     @property
     def port(self) -> int:
@@ -67,6 +70,12 @@ class RunningChild:
         except OSError as error:
             tail = f"elasticd: its log can't be read: {error}"
         return "\n".join(part for part in (tail.rstrip("\n"), self.child.failed) if part)
+
+    def told_end(self, status: int | None, words: str) -> tuple[int | None, str]:
+        """What is told of its end, of which ``status`` and ``words`` are known."""
+        if not self.python or self.child.greeted or self.child.failed or not status or status < 0:
+            return status, words
+        return unbegun(self.python, status, words)
 
     def claim_port(self, hosts: Sequence[str]) -> str:
         """Choose where it will listen, and nowhere else. Why it can't, as of a machine that has no
@@ -99,10 +108,10 @@ class RunningChild:
 
 
 def running(
-    number: e.ChildId, child: Child, job: JobId | None, start_seconds: float
+    number: e.ChildId, child: Child, job: JobId | None, start_seconds: float, python: str = ""
 ) -> RunningChild:
     """A child that has just been started, or adopted. It is killed unless it is up within
-    ``start_seconds``, 0: whenever."""
+    ``start_seconds``, 0: whenever. ``python``: the job's own interpreter, if that was started."""
     unit = Unit(
         name=f"{child.role} {child.pid}",
         command=(child.role,),
@@ -112,4 +121,5 @@ def running(
     )
     held = RunningUnit(unit, child.kill)
     held.tell(machine.UnitStarted())
-    return RunningChild(number, child, job, RotatedLog(now_at(child.log)), held)
+    log = RotatedLog(now_at(child.log))
+    return RunningChild(number, child, job, log, held, python=python)

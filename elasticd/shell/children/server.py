@@ -99,6 +99,11 @@ class Child:
         """Whether it has said hello and its socket is open."""
         return self._channel is not None and not self._channel.closed
 
+    @property
+    def greeted(self) -> bool:
+        """Whether it has ever said hello."""
+        return self._channel is not None
+
     def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         """Send a frame with copies of ``fds``; the caller keeps its own.
 

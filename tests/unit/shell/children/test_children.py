@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from elasticd.core.words import effects as e
 from elasticd.core.words import ring
+from elasticd.core.words.processes import CANNOT_BEGIN
 from elasticd.core.words.records import JobRecord
 from elasticd.core.words.reducers import FROM_REDUCER, ReducerWarm
 from elasticd.recovery.signatures import LastMemory
@@ -131,7 +132,7 @@ def test_what_has_the_place_of_a_folder_is_named_by_a_trainer_that_does_not_star
         node.children.start_trainer(e.StartTrainer(7, JOB, spare=False))
         await node.server.disk.flushed(BOUND_SECONDS)
         (exited,) = node.posted
-        assert isinstance(exited, e.ChildExited) and exited.status == 127
+        assert isinstance(exited, e.ChildExited) and exited.status == CANNOT_BEGIN
         assert str(path) in exited.tail and "remove" in exited.tail
         node.close()
 
