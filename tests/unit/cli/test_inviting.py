@@ -186,13 +186,20 @@ def test_failures_for_programs(ctl: Ctl, first: Path, file: Path, ssh: FakeSsh) 
 
 
 def _gone(pids: list[int]) -> bool:
-    for pid in pids:
-        try:
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                return False
-        except psutil.NoSuchProcess:
-            pass
+    """Whether all have been killed; a busy machine takes a moment to end them."""
+    until = time.monotonic() + SECONDS
+    while any(map(_runs, pids)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
     return True
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_host_that_hangs_has_its_time(ctl: Ctl, first: Path, file: Path, ssh: FakeSsh) -> None:
