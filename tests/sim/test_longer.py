@@ -47,7 +47,8 @@ def test_reductions_that_take_longer_pass_when_they_were_tried_a_few_times(
 def test_longer_steps_end_a_trainer_once_at_most(
     nodes: int, seconds: float, every: int, seed: int
 ) -> None:
-    setup = Setup(seed=seed, nodes=nodes, jobs=(SHAPE,), longer=Longer(12, seconds, every))
+    shape = replace(SHAPE, steps=24)  # twelve that are short, and as many behind the first long one
+    setup = Setup(seed=seed, nodes=nodes, jobs=(shape,), longer=Longer(12, seconds, every))
     result = passes(simulate(setup))
     assert ending(result)[0] == "finished"
     assert len(hung(result)) <= nodes, "what the first of them shows is learned"
