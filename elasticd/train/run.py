@@ -47,6 +47,7 @@ from elasticd.train.steps.runner import StepRunner
 from elasticd.train.steps.sampling import Batches
 from elasticd.train.steps.seat import HOST
 from elasticd.train.steps.step import Step
+from elasticd.train.steps.steploop import StepLoop
 from elasticd.train.steps.weighted import explained, spread_lengths, takes_step
 from elasticd.train.steps.witness import Witness
 from elasticd.train.world import TrainerWorld
@@ -58,8 +59,10 @@ _NO_STEPS_LEFT = (
     " in it (step.epoch says which one)"
 )
 _NEXT = (
-    "the script asks for its steps by next(). A process that joins later, or again, has fewer of"
-    " them, and ends with StopIteration: write `for step in run`"
+    "the script asks for its steps by next(), or it has left its loop and keeps the iterator in a"
+    " variable, so that what stands behind the loop counts as its last body. A process that joins"
+    " later, or again, has fewer steps, and next() ends it with StopIteration: write `for step in"
+    " run`"
 )
 _NOT_SHOWN = (
     "what run.log() is given behind the loop is shown nowhere: call it in the body of a step"
@@ -137,12 +140,13 @@ class Run:
                 self._state.track(STREAM, _StreamState(source, self._runner))
         HOST.at_end(self._conclude)
         HOST.advises(self._advice)
-        HOST.excuses(lambda: self._runner.calls.uncounted)
+        HOST.excuses(lambda: self._runner.calls.uncounted or self._strayed)
         self._loop: weakref.ref[Generator[Step]] | None = None
         """A script that leaves its loop lets go of it."""
         self._looping = self._over = False
         """Whether the loop has begun, and whether all steps were made in it."""
         self._not_left: BaseException | None = None
+        self._strayed = False
         """Why it could not leave its loop as it should."""
         self._was_main = True
         """Unless the script was told otherwise above its loop."""
@@ -365,7 +369,7 @@ class Run:
                     f"run.steps() leaves gradients to the loop's body, so Run(…, {name}) has no"
                     f" effect there: leave it away, and use {cure} in the body"
                 )
-        return self._kept(self._steps(None, as_they_are=False))
+        return StepLoop(lambda: self._kept(self._steps(None, as_they_are=False)))
 
     def _kept(self, loop: Generator[Step]) -> Iterator[Step]:
         if self._loop is None:
@@ -438,15 +442,18 @@ class Run:
             name_own([_NEXT], aloud=self.rank == 0)
         if self._not_left is not None:
             raise self._not_left
-        runner = self._runner
-        while runner.ending.left:
-            runner.ending.want("the script has left its loop")
+        runner, ending = self._runner, self._runner.ending
+        while ending.left:
+            if ending.strayed(runner.point):
+                self._strayed = True
+                raise OperationError("the job goes on from a state in which no loop was left")
+            ending.want("the script has left its loop")
             if not runner.turn():
                 return
             if runner.finished:
                 if runner.finish():
                     return
-            elif self._world.last >= 0:
+            elif self._world.last >= 0 and not ending.strayed(runner.point):
                 self._seat.refuse(
                     f"rank {self.rank} has left its loop after step {runner.point.step}, others"
                     " have not: leave it on all ranks alike, or call run.stop()"

@@ -12,9 +12,20 @@ class StopWish:
     def __init__(self) -> None:
         self.left = False
         """The script has left its loop: what it does now is no part of the state."""
+        self._left_at: tuple[int, Stamp] | None = None
+        """In which state, where that counts."""
         self._wish = ""
         self._asked: tuple[int, Stamp, str] | None = None
         """After which state the script wants to go no further, and why."""
+
+    def leave(self, point: Point, counts: bool) -> None:
+        """The script leaves its loop in that state, or where what it does is nobody's."""
+        self.left, self._left_at = True, (point.step, point.stamp) if counts else None
+
+    def strayed(self, point: Point) -> bool:
+        """Whether the job is in another state than that in which the script has left its loop,
+        which can't come back into it."""
+        return self.left and (point.step, point.stamp) != self._left_at
 
     def want(self, reason: str) -> None:
         """The step whose body is under way is to be the last."""

@@ -328,7 +328,7 @@ class StepRunner:
             self._standing.publish()
             self.logs.body_ends()
         self.logs.end()
-        self.ending.left = True
+        self.ending.leave(self.point, not self.calls.uncounted)
 
     def _asks_to_stop(self) -> str:
         """Why the script wants to go no further, where nobody knows yet whether it may."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+from math import isfinite
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import pytest
@@ -227,3 +229,51 @@ def test_what_is_logged_behind_the_loop_is_told_to_be_shown_nowhere(
 
     assert outcome(script) is None
     assert "what run.log() is given behind the loop is shown nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("held", ["steps", "for"])
+def test_what_stands_behind_a_loop_is_no_state_though_a_variable_holds_it(held: str) -> None:
+    def script(seat: Any) -> Any:
+        model = Model()
+        run, gradient = begin(model)
+        loop = run.steps()
+        for step in loop if held == "steps" else run.steps():
+            grads_become(lambda found: found)(step, model, gradient)
+            if step.number == 2:
+                break
+        model.layer.weight = mx.zeros_like(model.layer.weight)
+        run._conclude()
+        return model.layer.weight.flatten().tolist()
+
+    results = Cohort(spec(), script, random.Random(0)).run(["a"])
+    assert results["a"].error is None and any(results["a"].value or ())
+
+
+def test_who_leaves_its_loop_in_a_body_that_does_not_count_is_begun_anew() -> None:
+    """Its process can't come back into the loop, where the others still are. Nor can it say for the
+    job that this is its last step."""
+    strayed: list[bool] = []
+
+    def script(seat: Any) -> None:
+        model = Model()
+        run, gradient = begin(model)
+        for step in run.steps():
+            grads_become(lambda found: found)(step, model, gradient)
+            if not isfinite(step.loss):  # of a late body
+                strayed.append(False)
+                break
+        try:
+            run._conclude()
+        finally:
+            strayed[-1:] = [run._strayed]
+
+    for seed in range(8):
+        strayed.clear()
+        cohort = Cohort(spec(), script, random.Random(seed))
+        cohort.keeps_updates, cohort.dies_behind = False, {"b": 2}
+        results = cohort.run(["a", "b", "c"])
+        if True in strayed:
+            errors = [str(results[name].error) for name in "ac"]
+            assert any("from a state in which no loop was left" in text for text in errors)
+            return
+    raise AssertionError("none came too late")
