@@ -14,6 +14,9 @@ from elasticd.recovery import signatures
 from elasticd.recovery.gpu import GpuBudget
 from elasticd.types import Confidence, Point, ProofPart, Sign, Tag, TrainerPhase
 
+_AT_THE_END = ("finished", "released", "done")
+"""Phases of trainers that have done all steps: what runs is what stands behind the loop."""
+
 
 @dataclass(slots=True)
 class Trainer:
@@ -174,7 +177,7 @@ def ending(trainer: Trainer, exited: ChildExited, now: float, gpu: GpuBudget) ->
     age_seconds = now - trainer.hung_since if trainer.hung else 0.0
     end = replace(_ending(trainer, exited), status=exited.status, age_seconds=age_seconds)
     why = gpu.spend(now) if end.by_gpu else ""
-    if not why or trainer.phase in ("finished", "released", "done"):
+    if not why or trainer.phase in _AT_THE_END:
         return end
     reason = f"{why}, at last: {end.evidence}"
     return replace(end, failing=Failing(reason, looping=trainer.phase == "active"))
@@ -196,7 +199,10 @@ def _ending(trainer: Trainer, exited: ChildExited) -> Ending:
     if finding.fault == "worker_exit":
         return _by_itself(trainer.phase, _own_doing(trainer.phase, status, tail), evidence)
     fault: Sign = "oom" if finding.fault == "oom" else "worker_exit"
-    return Ending(fault, evidence, confidence=finding.confidence, by_gpu=finding.fault == "gpu")
+    end = Ending(fault, evidence, confidence=finding.confidence, by_gpu=finding.fault == "gpu")
+    # All steps are done: nothing that the leader could do about memory or the GPU would help.
+    own = trainer.phase in _AT_THE_END and status > 0
+    return replace(end, fatal=_own_doing(trainer.phase, status, tail)) if own else end
 
 
 def _wait(memory: signatures.LastMemory | None) -> str:
@@ -217,7 +223,7 @@ def _stack(tail: str) -> str:
 
 def _by_itself(phase: TrainerPhase, why: str, evidence: str) -> Ending:
     """Its script, or what that has found on this node, has ended it, if anything says ``why``."""
-    if phase in ("finished", "released", "done"):
+    if phase in _AT_THE_END:
         return Ending("worker_exit", evidence, fatal=why)  # all steps are done: nobody makes up
     failing = Failing(why, looping=phase == "active") if why else None
     return Ending("worker_exit", evidence, failing=failing)

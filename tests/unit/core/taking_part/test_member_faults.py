@@ -204,12 +204,24 @@ def test_a_gpu_that_fails_now_and_then_costs_a_restart_each_time() -> None:
         made.ctx.now += WITHIN_SECONDS / RESTARTS
 
 
-def test_a_gpu_that_fails_behind_the_last_step_ends_no_job() -> None:
+@pytest.mark.parametrize("phase", ["finished", "released"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "Traceback\nOSError: [Errno 28] No space left on device",
+        "Traceback\nMemoryError: [malloc] Unable to allocate 9 bytes",
+        "RuntimeError: [malloc_or_wait] Unable to allocate 9 bytes",
+        GPU_FAILED,
+    ],
+)
+def test_behind_the_last_step_an_exit_status_ends_the_job_whatever_was_printed(
+    phase: TrainerPhase, tail: str
+) -> None:
     made = desk()
-    for _ in range(RESTARTS):
-        its_gpu_fails(made)
-    fault = its_gpu_fails(made, "released")
-    assert fault.failing is None and not fault.fatal
+    made.trainer.phase = phase
+    fault = ends(made, 1, tail)
+    assert "exit status 1" in fault.fatal and tail.splitlines()[-1] in fault.fatal
+    assert fault.failing is None
 
 
 def test_a_crash_at_the_limit() -> None:
