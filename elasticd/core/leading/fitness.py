@@ -79,6 +79,12 @@ class Fitness:
         """Whose script raised in the loop since that step was committed."""
         return [u.node for u in self.entries if u.out and u.looping and u.step >= step]
 
+    def raised_behind(self, last: int) -> str:
+        """What a script has raised when the job's ``last`` step was the newest committed one, or
+        nothing. Where the job went further, and back, it was in the loop."""
+        out = (u for u in self.entries if u.out and u.looping and u.step == last)
+        return next((u.reason for u in out), "")
+
     def second_chances(self, step: int) -> frozenset[NodeId]:
         """Those that were left out before ``step`` was committed, or for one odd result: what was
         wrong may have passed, and without them the job would end."""

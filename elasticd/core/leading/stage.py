@@ -10,7 +10,7 @@ from elasticd.core.engines.backends import leader_engine
 from elasticd.core.leading import poison
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import unfit
-from elasticd.core.leading.phases.closing import Closing, is_over
+from elasticd.core.leading.phases.closing import Closing, failed_behind, is_over
 from elasticd.core.leading.phases.forming import Forming
 from elasticd.core.leading.phases.freezing import Freezing
 from elasticd.core.leading.phases.moves import (
@@ -79,6 +79,9 @@ class Stage:
             return
         if self.office.advance():
             self.bulletin.changed()
+        if why := failed_behind(self.office):
+            self.fail(why)
+            return
         if is_over(self.office, self.phase.since):
             self.end = Outcome("finished")
             return

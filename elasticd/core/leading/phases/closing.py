@@ -34,6 +34,15 @@ class Closing(Whole):
                 office.ctx.send(node, Release(office.job, newest.generation))
 
 
+def failed_behind(office: Office) -> str:
+    """Why a job whose last state is stored has failed all the same: a script that breaks out of its
+    loop, and raises behind it, does so before anybody has agreed on the last step, and looks as if
+    it raised in the loop. Nothing if none has."""
+    if not office.stored_last:
+        return ""
+    return office.fitness.raised_behind(office.last_step)
+
+
 def is_over(office: Office, since: float) -> bool:
     """Whether the last step's checkpoint is consistent, and all members have left. ``since``: when
     the leader began to wait for those that are silent."""

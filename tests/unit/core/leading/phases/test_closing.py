@@ -11,6 +11,7 @@ from elasticd.core.jobs.nodes import NodeDuties
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import View, World
 from elasticd.core.words.worlds import Freeze, Hung, MemberStatus, Release
+from elasticd.recovery.fitness import Unfit
 from elasticd.types import NodeId, Tag, TrainerPhase
 from tests.unit.core.leading.bench import (
     EPOCH,
@@ -253,3 +254,31 @@ def test_after_a_new_view_all_have_to_say_again_that_they_have_left() -> None:
     assert bench.driver.end is None
     bench.driver.hear(C, says("done", world, LAST, epoch=epoch))
     assert bench.driver.end == Outcome("finished")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "end"),
+    [
+        (Unfit(C, 1, "No space left", 7, looping=True), Outcome("failed", "No space left")),
+        (Unfit(C, 2, "No space left", 7, looping=True), Outcome("finished")),
+        (Unfit(C, 1, "No space left", 6, looping=True), Outcome("finished")),
+        (Unfit(C, 1, "No space left", 8, looping=True), Outcome("finished")),
+        (Unfit(C, 1, "no dataset", 7), Outcome("finished")),
+    ],
+    ids=["behind", "tried again", "in the loop", "before all went back", "before the loop"],
+)
+def test_who_breaks_out_of_its_loop_and_raises_behind_it_fails_the_job(
+    left_out: Unfit, end: Outcome
+) -> None:
+    """When it raised nobody knew yet that this was the last step: the others went on."""
+    bench = Bench(A, B, unfit=(left_out,))
+    world = replace(world_of(A, B), last=7)
+    stored = Stored(replace(manifest_of(7, A, B), last=True), (0,))
+    bench.say("active", world)
+    bench.progress(world, 7)
+    phases: tuple[TrainerPhase, ...] = ("finished", "done")
+    for phase in phases:
+        for node in (A, B):
+            told = status_of(phase, world, committed=7)
+            bench.driver.hear(node, replace(told, stored=(stored,)))
+    assert bench.driver.end == end
