@@ -18,6 +18,7 @@ from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_RANKS, give_way
 from elasticd.train.alone import AloneSeat
 from elasticd.train.link.host import run_job
+from elasticd.train.link.stderrkept import STDERR, flush_output
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps import randomness, relief
@@ -69,10 +70,11 @@ def main(spec_file: Path, result: Path) -> None:
     spec = replace(JobSpec.from_dict(json.loads(spec_file.read_bytes())), track=None)
     folder = Path.cwd()
     HOST.prepare(FirstStepSeat(spec, folder, result))
+    STDERR.keep()
     relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
     code = run_job(spec, folder)
-    sys.stderr.flush()
+    flush_output()
     os._exit(code)
 
 

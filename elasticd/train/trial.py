@@ -24,6 +24,7 @@ from elasticd.supervision.priority import BEHIND_RANKS, give_way
 from elasticd.train.alone import AloneSeat
 from elasticd.train.link.background import Background
 from elasticd.train.link.host import run_job
+from elasticd.train.link.stderrkept import STDERR, flush_output
 from elasticd.train.memory import node_limit
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
@@ -100,11 +101,11 @@ def main(wish: Path, fd: int) -> None:
     limit, _ = node_limit(None)
     seat.say(limit=limit)
     HOST.prepare(seat)
+    STDERR.keep()
     relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
     code = run_job(spec, folder)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_output()
     os._exit(code)  # as a trainer's host does
 
 

@@ -424,6 +424,29 @@ def test_what_it_raises_in_one_that_counts_is(tmp_path: Path) -> None:
     assert code == 1 and out.splitlines()[-1] == "ValueError: and this is its own fault"
 
 
+@pytest.mark.parametrize("given", ["raise ValueError('spoiled')", "sys.exit('spoiled')"])
+@pytest.mark.parametrize(
+    "away",
+    [
+        "pass",
+        "sys.stderr = open('err.txt', 'w')",
+        "sys.stderr.close()",
+        "os.close(2)",
+        "os.dup2(os.open('err.txt', os.O_WRONLY | os.O_CREAT), 2)",
+        "sys.stderr = None",
+        "sys.stderr = object()",
+    ],
+)
+def test_what_a_script_ends_with_is_told_wherever_it_has_led_its_stderr(
+    tmp_path: Path, away: str, given: str
+) -> None:
+    with trainer(tmp_path, f"import os, sys\n{away}\n{given}") as child:
+        code, out = child.end()
+    assert code == 1 and out.splitlines()[-1].endswith("spoiled") and out.count("spoiled") < 3
+    kept = tmp_path / "clones" / "0" / "err.txt"
+    assert not kept.exists() or kept.read_text().rstrip().endswith("spoiled")
+
+
 def test_a_disk_that_takes_no_clone_is_not_the_scripts_fault(tmp_path: Path) -> None:
     (tmp_path / "clones").write_text("in the way")
     with trainer(tmp_path, FILES) as child:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import faulthandler
 import importlib
 import os
@@ -21,6 +20,7 @@ from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
 from elasticd.train.link.clones import Clone, clone_folder
+from elasticd.train.link.stderrkept import STDERR, flush_output
 
 RECIPES, PLAIN = "elasticd.recipes.mlxlm", "elasticd.recipes.plain"
 
@@ -43,6 +43,7 @@ def main() -> NoReturn:
     if extra.get("spare") == "interpreter":
         seat.await_run()
     HOST.prepare(seat)
+    STDERR.keep()
 
     def begin() -> None:
         relief.begin()
@@ -50,7 +51,7 @@ def main() -> NoReturn:
 
     code = run_behind(begin, seat.spec, clone.folder)
     if code and (advice := HOST.advice()):
-        print(advice, file=sys.stderr)
+        STDERR.say(advice)
     code = code or _guarded(HOST.conclude)
     _finish_interpreter()
     code = _excused(code) if code and HOST.uncounted() else code
@@ -62,16 +63,11 @@ def main() -> NoReturn:
 def _excused(code: int) -> int:
     """The script has raised on what may make no sense: nothing of that body is kept, and the others
     have lived through the step. Where nobody can be told of it, it stays the script's own end."""
-    try:
-        print(
-            f"{OURS}the job had gone on without this process, so that body does not count, nor does"
-            " what it raised: the script is begun anew",
-            file=sys.stderr,
-            flush=True,
-        )
-    except (OSError, ValueError):  # closed by the script, or its reader gone
-        return code
-    return UNCOUNTED
+    told = STDERR.say(
+        f"{OURS}the job had gone on without this process, so that body does not count, nor does"
+        " what it raised: the script is begun anew"
+    )
+    return UNCOUNTED if told else code
 
 
 def _own_folder(link: DaemonLink) -> Clone:
@@ -93,9 +89,7 @@ def _finish_interpreter() -> None:
     # Pools of threads end only by what this calls first; then it joins threads.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed by the script, or its reader gone
-            stream.flush()
+    flush_output()
 
 
 def run_behind(begin: Callable[[], None], spec: JobSpec, folder: Path) -> int:
@@ -146,7 +140,8 @@ def _guarded(work: Callable[[], None]) -> int:
     except BaseException as error:
         # Whatever the script raised is its end.
         _explain(error)
-        traceback.print_exception(type(error), error, _below(error.__traceback__))
+        lines = traceback.format_exception(type(error), error, _below(error.__traceback__))
+        STDERR.say("".join(lines).rstrip("\n"))
         return 1
     return 0
 
@@ -175,7 +170,7 @@ def _status(code: object) -> int:
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    print(code, file=sys.stderr)
+    STDERR.say(str(code))
     return 1
 
 
