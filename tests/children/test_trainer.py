@@ -447,6 +447,26 @@ def test_what_a_script_ends_with_is_told_wherever_it_has_led_its_stderr(
     assert not kept.exists() or kept.read_text().rstrip().endswith("spoiled")
 
 
+LEFT = """
+import atexit, queue, threading
+from concurrent.futures import ThreadPoolExecutor
+
+few = queue.Queue(maxsize=2)
+atexit.register(print, "at the exit")
+threading.Thread(target=threading.Event().wait).start()
+ThreadPoolExecutor(1).submit(lambda: [few.put(i) for i in range(100)])
+raise ValueError("spoiled")
+"""
+
+
+def test_a_script_that_fails_waits_for_no_thread_that_never_ends(tmp_path: Path) -> None:
+    """It would be ended as one that hangs, again and again."""
+    with trainer(tmp_path, LEFT) as child:
+        assert child.wait("bye")["status"] == 1
+        code, out = child.end()
+    assert code == 1 and out.splitlines()[-2:] == ["ValueError: spoiled", "at the exit"]
+
+
 def test_a_disk_that_takes_no_clone_is_not_the_scripts_fault(tmp_path: Path) -> None:
     (tmp_path / "clones").write_text("in the way")
     with trainer(tmp_path, FILES) as child:

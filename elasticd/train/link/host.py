@@ -23,6 +23,9 @@ from elasticd.train.link.clones import Clone, clone_folder
 from elasticd.train.link.stderrkept import STDERR, flush_output
 
 RECIPES, PLAIN = "elasticd.recipes.mlxlm", "elasticd.recipes.plain"
+THREADS_SECONDS, EXIT_SECONDS = 5.0, 60.0
+"""So long the process of a script that has failed waits for threads that it has left; and for what
+it has asked to be done at its exit, too."""
 
 
 def main() -> NoReturn:
@@ -53,11 +56,18 @@ def main() -> NoReturn:
     if code and (advice := HOST.advice()):
         STDERR.say(advice)
     code = code or _guarded(HOST.conclude)
-    _finish_interpreter()
-    code = _excused(code) if code and HOST.uncounted() else code
-    seat.close(code)
-    # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself down.
-    os._exit(code)
+    leaving = threading.Lock()
+
+    def leave() -> NoReturn:
+        leaving.acquire()  # for good: two may come here
+        status = _excused(code) if code and HOST.uncounted() else code
+        seat.close(status)
+        # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself
+        # down.
+        os._exit(status)
+
+    _finish_failed(leave) if code else _finish_interpreter()
+    leave()
 
 
 def _excused(code: int) -> int:
@@ -90,6 +100,32 @@ def _finish_interpreter() -> None:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     flush_output()
+
+
+def _finish_failed(
+    leave: Callable[[], NoReturn],
+    threads_seconds: float = THREADS_SECONDS,
+    seconds: float = EXIT_SECONDS,
+) -> None:
+    """As :func:`_finish_interpreter`, but what never ends is not waited for: the reason of the
+    script's end is to be told, and not that of a hang."""
+    late = threading.Timer(seconds, leave)
+    late.daemon = True
+    late.start()
+    threads = threading.Thread(target=_end_threads, daemon=True)
+    threads.start()
+    threads.join(threads_seconds)
+    atexit._run_exitfuncs()
+    flush_output()
+
+
+def _end_threads() -> None:
+    """As ``threading._shutdown``, which waits for the main thread, too, where another calls it."""
+    for end in reversed(threading._threading_atexits):  # type: ignore[attr-defined]
+        end()
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join()
 
 
 def run_behind(begin: Callable[[], None], spec: JobSpec, folder: Path) -> int:

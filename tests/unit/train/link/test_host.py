@@ -41,6 +41,33 @@ def test_threads_and_pools_that_a_script_leaves_end_as_python_ends_them() -> Non
     assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stderr
 
 
+FAILS = """
+import atexit, os, threading
+from concurrent.futures import ThreadPoolExecutor
+from elasticd.train.link.host import _finish_failed
+
+atexit.register({at_exit})
+pool = ThreadPoolExecutor(2)
+pool.submit(print, "in the pool").result()
+threading.Timer(0.1, print, ["in a thread"]).start()
+_finish_failed(lambda: os._exit(3), 3600, {seconds})
+print("over")
+"""
+
+
+def test_what_a_script_that_fails_leaves_ends_as_python_ends_it_if_it_does() -> None:
+    text = FAILS.format(at_exit='print, "at the exit"', seconds=3600)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    said = ["in the pool", "in a thread", "at the exit", "over"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stderr
+
+
+def test_nothing_that_is_to_be_done_at_the_exit_of_a_script_that_fails_holds_it_for_ever() -> None:
+    text = FAILS.format(at_exit="threading.Event().wait", seconds=0.2)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 ARGUMENTS = """
 import dataclasses
 from argparse import ArgumentParser
