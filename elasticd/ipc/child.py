@@ -180,6 +180,11 @@ class DaemonLink:
             if self._closed.wait(_LOOK_SECONDS):
                 return
 
+    def let_go(self) -> None:
+        """In a forked child, which is none of the daemon's: from now on nothing is sent, and the
+        daemon hears the end of who has forked it."""
+        self._connection.let_go()
+
     def close(self) -> None:
         """Disarm the dead-man and close the connection."""
         with self._arming:

@@ -237,6 +237,10 @@ class FrameSocket:
             os.set_inheritable(fd, False)
             self._fds.append(fd)
 
+    def let_go(self) -> None:
+        """Close a forked child's copy: who has forked it keeps the connection."""
+        self._socket.close()
+
     def fileno(self) -> int:
         """The socket's descriptor; -1 after :meth:`close`."""
         return self._socket.fileno()

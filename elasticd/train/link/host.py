@@ -47,12 +47,17 @@ def main() -> NoReturn:
         seat.await_run()
     HOST.prepare(seat)
     STDERR.keep()
+    own = os.getpid()
+    os.register_at_fork(after_in_child=seat.let_go)
 
     def begin() -> None:
         relief.begin()
         randomness.seed_script(seat.spec.train.seed)
 
     code = run_behind(begin, seat.spec, clone.folder)
+    if os.getpid() != own:  # forked by the script, whose end this is not
+        _finish_interpreter()
+        os._exit(code)
     if code and (advice := HOST.advice()):
         STDERR.say(advice)
     code = code or _guarded(HOST.conclude)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from elasticd.train.world import TrainerWorld
 from elasticd.types import Point, Stamp
 
@@ -14,6 +16,7 @@ class StopWish:
         """The script has left its loop: what it does now is no part of the state."""
         self._left_at: tuple[int, Stamp] | None = None
         """In which state, where that counts."""
+        self._process = os.getpid()
         self._wish = ""
         self._asked: tuple[int, Stamp, str] | None = None
         """After which state the script wants to go no further, and why."""
@@ -26,6 +29,11 @@ class StopWish:
         """Whether the job is in another state than that in which the script has left its loop,
         which can't come back into it."""
         return self.left and (point.step, point.stamp) != self._left_at
+
+    @property
+    def forked(self) -> bool:
+        """This is a child that the script has forked in its loop, whose end is not the loop's."""
+        return os.getpid() != self._process
 
     def want(self, reason: str) -> None:
         """The step whose body is under way is to be the last."""

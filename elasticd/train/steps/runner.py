@@ -323,6 +323,8 @@ class StepRunner:
 
     def leave(self, applied: bool) -> None:
         """The script has left its loop, in a body that had ``applied`` its step."""
+        if self.ending.forked:
+            return
         self.calls.shut(BEHIND)
         if applied and not self.calls.void:
             self._standing.publish()
