@@ -290,12 +290,6 @@ class DaemonSeat:
         self._link.say_goodbye(status)
         self._link.close()
 
-    def let_go(self) -> None:
-        """In a child that the script has forked: it has no part in the job, and keeps nobody from
-        hearing the end of who has."""
-        self._reducer.close()
-        self._link.let_go()
-
     # In the background.
 
     def checkpoint(self, world: TrainerWorld, snapshot: Snapshot, stall_seconds: float) -> None:

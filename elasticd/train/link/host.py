@@ -48,7 +48,9 @@ def main() -> NoReturn:
     HOST.prepare(seat)
     STDERR.keep()
     own = os.getpid()
-    os.register_at_fork(after_in_child=seat.let_go)
+    # Who has no part in the job keeps nobody from hearing the end of who has.
+    os.register_at_fork(after_in_child=link.let_go)
+    os.register_at_fork(after_in_child=seat.driver.reducer.close)
 
     def begin() -> None:
         relief.begin()
