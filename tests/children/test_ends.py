@@ -89,6 +89,30 @@ def test_the_end_of_a_child_that_a_script_has_forked_is_not_its_own(
     assert written == "".join(f"step {number}\n" for number in range(1, STEPS + 1))
 
 
+THREAD = (
+    SCRIPT[: SCRIPT.index("for step in run")]
+    + """
+import threading
+
+def train():
+    for step in run:
+        print("step", step.number, flush=True)
+
+threading.Thread(target=train).start()
+"""
+)
+
+
+def test_a_script_may_train_in_a_thread_that_it_does_not_wait_for(tmp_path: Path) -> None:
+    with trainer(tmp_path, THREAD) as child:
+        begin(child, tmp_path)
+        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+        child.wait("finished", step=STEPS)
+        child.send("release")
+        code, out = child.end()
+    assert (code, out.splitlines()) == (0, [f"step {n}" for n in range(1, STEPS + 1)])
+
+
 STAYS = """
 import os
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import assert_never
+from typing import assert_never, cast
 
 import mlx.core as mx
 import numpy as np
@@ -39,7 +40,7 @@ class DaemonSeat:
     def __init__(self, link: DaemonLink, spec: JobSpec, output_dir: Path) -> None:
         self.spec, self.output_dir = spec, output_dir
         self._link, self.driver = link, ProtocolDriver(link, spec)
-        self._reducer = self.driver.reducer
+        self._reducer, self.looping = self.driver.reducer, cast("threading.Thread | None", None)
 
     def start(self) -> None:
         """Begin to answer the daemon."""
@@ -250,6 +251,7 @@ class DaemonSeat:
             protocol.calls.returned(body, index, data)
 
     def body_begins(self, body: int) -> None:
+        self.looping = threading.current_thread() if body else None
         with self.driver.turn() as protocol:
             protocol.calls.begins(body)
 

@@ -62,6 +62,7 @@ def main() -> NoReturn:
         os._exit(code)
     if code and (advice := HOST.advice()):
         STDERR.say(advice)
+    code = code or _guarded(lambda: _await_loop(lambda: seat.looping))
     code = code or _guarded(HOST.conclude)
     leaving = threading.Lock()
 
@@ -75,6 +76,19 @@ def main() -> NoReturn:
 
     _finish_failed(leave) if code else _finish_interpreter()
     leave()
+
+
+def _await_loop(looping: Callable[[], threading.Thread | None]) -> None:
+    """The script's threads may train when its last line is done. Pools have threads that end only
+    with Python, so only those are waited for whose function is the script's."""
+    for thread in threading.enumerate():
+        at = looping()
+        if at is threading.main_thread() or (at is not None and not at.is_alive()):
+            return
+        function = getattr(thread, "_target", None)
+        own = {type(thread).__module__, getattr(function, "__module__", None)}
+        if "__main__" in own and not (thread.daemon or thread is threading.main_thread()):
+            thread.join()
 
 
 def _excused(code: int) -> int:
