@@ -113,6 +113,16 @@ def test_a_script_may_train_in_a_thread_that_it_does_not_wait_for(tmp_path: Path
     assert (code, out.splitlines()) == (0, [f"step {n}" for n in range(1, STEPS + 1)])
 
 
+def test_an_error_in_the_thread_in_which_a_script_trains_is_the_scripts(tmp_path: Path) -> None:
+    script = THREAD.replace('print("step"', 'raise ValueError("spoiled")  # (')
+    with trainer(tmp_path, script) as child:
+        begin(child, tmp_path)
+        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+        assert child.wait("bye")["status"] == 1
+        code, out = child.end()
+    assert code == 1 and out.splitlines()[-1] == "ValueError: spoiled"
+
+
 STAYS = """
 import os
 

@@ -56,6 +56,7 @@ def main() -> NoReturn:
         relief.begin()
         randomness.seed_script(seat.spec.train.seed)
 
+    failed = _failures(lambda: seat.looping)
     code = run_behind(begin, seat.spec, clone.folder)
     if os.getpid() != own:  # forked by the script, whose end this is not
         _finish_interpreter()
@@ -63,7 +64,7 @@ def main() -> NoReturn:
     if code and (advice := HOST.advice()):
         STDERR.say(advice)
     code = code or _guarded(lambda: _await_loop(lambda: seat.looping))
-    code = code or _guarded(HOST.conclude)
+    code = code or (1 if failed else _guarded(HOST.conclude))
     leaving = threading.Lock()
 
     def leave() -> NoReturn:
@@ -76,6 +77,20 @@ def main() -> NoReturn:
 
     _finish_failed(leave) if code else _finish_interpreter()
     leave()
+
+
+def _failures(looping: Callable[[], threading.Thread | None]) -> list[BaseException | None]:
+    """What ends the thread in which a script trains, from now on: it ends the script, too."""
+    failed: list[BaseException | None] = []
+    told = threading.excepthook
+
+    def ended(args: threading.ExceptHookArgs) -> None:
+        told(args)
+        if args.thread is looping() and not issubclass(args.exc_type, SystemExit):
+            failed.append(args.exc_value)
+
+    threading.excepthook = ended
+    return failed
 
 
 def _await_loop(looping: Callable[[], threading.Thread | None]) -> None:
