@@ -16,7 +16,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -135,15 +134,15 @@ class TokenFile:
     Nothing of it is mapped: for each mapping of a file Python flushes a Mac's whole drive, and who
     touches a page that the disk can't give is killed."""
 
-    def __init__(self, path: Path, file: FileIO, said: bytes, digest: str) -> None:
-        """``file`` is its own from now on. ``said``: what is said of the rows."""
+    def __init__(self, path: Path, file: int, said: bytes, digest: str) -> None:
+        """``file``: a descriptor, its own from now on. ``said``: what is said of the rows."""
         self.path, self.digest, self._file = path, digest, file
         count = len(said) // _ROW_BYTES
         self._ends = np.frombuffer(said, "<i8", count)
         self.sums = np.frombuffer(said, "<u4", count, 8 * count)
 
     def __del__(self) -> None:
-        self._file.close()
+        os.close(self._file)
 
     @classmethod
     def read(cls, path: Path) -> TokenFile | None:
@@ -160,8 +159,7 @@ class TokenFile:
                     ends = np.frombuffer(said, "<i8", count)
                     whole = blake3.blake3(said).digest() == digest
                     if whole and 4 * (int(ends[-1]) if count else 0) == table:
-                        own = FileIO(os.dup(file.fileno()))
-                        return cls(path, own, said, digest.hex()[:32])
+                        return cls(path, os.dup(file.fileno()), said, digest.hex()[:32])
         except FileNotFoundError:
             return None
         except struct.error:
@@ -181,7 +179,7 @@ class TokenFile:
         raw = bytearray(4 * (end - begin))
         view, at = memoryview(raw), 4 * begin
         try:
-            while view and (got := os.preadv(self._file.fileno(), [view[:_PIECE_BYTES]], at)):
+            while view and (got := os.preadv(self._file, [view[:_PIECE_BYTES]], at)):
                 view, at = view[got:], at + got
         except OSError as error:
             if error.errno != errno.EIO:
