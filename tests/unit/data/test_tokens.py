@@ -4,10 +4,12 @@ import dataclasses
 import errno
 import fcntl
 import functools
+import gc
 import operator
 import os
 import random
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,17 @@ def test_two_processes_at_once_make_them_once(folder: Path) -> None:
     found.append(made(ROWS, folder, both))
     threads[0].join(20)
     assert found == [EXPECTED, EXPECTED] and tokenizer.asked == ROWS
+
+
+def test_tokens_that_are_let_go_in_a_cycle_are_closed_without_a_word(folder: Path) -> None:
+    made(ROWS, folder, Tokenizer())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        cycle: list[Any] = [cached(ROWS, Tokenizer(), key="bytes", folder=folder)]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+    assert not [str(each.message) for each in said if each.category is ResourceWarning]
 
 
 def test_what_a_killed_process_has_left_is_no_file(folder: Path) -> None:
