@@ -87,7 +87,7 @@ def of_job(
     bare = bare or is_config(path)
     only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
     packed = pack(path.parent, only)
-    sent = {header.name for header, _ in _members(packed.data)}
+    sent = files_of(packed.data)
     for each in spec.needed:
         if why := each.unsent(path.parent, sent, only, IGNORE_FILE):
             raise ConfigError(why, file=str(path), key=each.key)
@@ -149,7 +149,8 @@ def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
     files = buffer.getvalue()
     data = _header_of(empty) + files
     _check_size(folder, entries, len(data))
-    return Archive(data, digest(data), len(entries), digest(files))
+    of_files = digest(files)
+    return Archive(data, digest(data) if empty else of_files, len(entries), of_files)
 
 
 def _without(folders: set[str], names: list[str]) -> list[str]:
@@ -428,14 +429,13 @@ def _check_name(name: str, names: DiskNames, *, folder: bool = False) -> None:
         raise ProtocolError(f"{shown} in the archive has the name of {other!a}")
 
 
-def holds(data: bytes, name: str) -> bool:
-    """Whether the archive has a file ``name``.
+def files_of(data: bytes) -> set[str]:
+    """The names of the archive's files.
 
     Raises:
         ProtocolError: as :func:`unpack`.
     """
-    wanted = str(PurePosixPath(name))
-    return any(header.name == wanted for header, _ in _members(data))
+    return {header.name for header, _ in _members(data)}
 
 
 def sources(data: bytes) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from elasticd import archive
 from elasticd.errors import ConfigError, ProtocolError, UsageError
 from elasticd.ignore import Ignore
 from elasticd.removing import remove_tree
+from elasticd.settings.needed import NeededFile
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_daemons_of_before_find_the_files_beside_empty_folders(folder: Path) -> 
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         assert all(member.type == tarfile.REGTYPE for member in tar)
         assert tar.pax_headers == {"ELASTICD.empty_folders": '["ckpts"]'}
-    assert not archive.holds(data, "ckpts")
+    assert "ckpts" not in archive.files_of(data)
 
 
 def test_which_empty_folders_do_not_travel(folder: Path, tmp_path: Path) -> None:
@@ -378,11 +379,11 @@ def test_an_existing_folder_is_left_alone(folder: Path) -> None:
         archive.unpack(archive.pack(folder).data, folder)
 
 
-def test_holds(folder: Path) -> None:
-    data = archive.pack(folder).data
-    assert archive.holds(data, "train.py")
-    assert archive.holds(data, "./data/a.txt")
-    assert not archive.holds(data, "data")
+def test_which_files_are_in_it(folder: Path) -> None:
+    sent = archive.files_of(archive.pack(folder).data)
+    assert "train.py" in sent
+    assert NeededFile("key", "./data/a.txt").unsent(folder, sent, None, ".elasticdignore") == ""
+    assert "data" not in sent
 
 
 _REST = "batch = { global = 2, micro = 1 }\ntrain = { steps = 1 }\n"
@@ -402,7 +403,7 @@ def test_of_a_bare_job_only_its_script_and_files_are_shipped(tmp_path: Path) -> 
     toml.write_text(f'{described}files = ["data", "a.py"]\n')
     for bare in (True, False):
         packed = archive.of_job(toml, bare=bare)[1]
-        assert packed.files == 2 and archive.holds(packed.data, "data/deep/x.bin")
+        assert packed.files == 2 and "data/deep/x.bin" in archive.files_of(packed.data)
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "missing", "link", ""])
