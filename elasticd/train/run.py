@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -146,8 +147,9 @@ class Run:
         self._looping = self._over = False
         """Whether the loop has begun, and whether all steps were made in it."""
         self._not_left: BaseException | None = None
+        """What has ended its loop, or why it could not leave that as it should."""
         self._strayed = False
-        """Why it could not leave its loop as it should."""
+        """It has left its loop, and the job went on from another state."""
         self._was_main = True
         """Unless the script was told otherwise above its loop."""
         self._loss_and_grad: Callable[..., tuple[Any, Any]] | None = None
@@ -385,7 +387,7 @@ class Run:
             raise UsageError(
                 "a run can be looped over once, and has all epochs in it: step.epoch says which one"
             )
-        self._looping = True
+        self._looping, HOST.looping = True, threading.current_thread()
         self._runner.logs.begin()
         name_own(self._own.loop_begins(sys._getframe()), aloud=self.rank == 0)
         self._numbers.loop_begins()

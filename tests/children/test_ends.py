@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.children.test_trainer import SCRIPT, STEPS, begin, trainer
+from tests.children.test_trainer import SCRIPT, STEPS, begin, train_alone, trainer
 
 pytestmark = pytest.mark.process
 
@@ -105,11 +105,7 @@ threading.Thread(target=train).start()
 
 def test_a_script_may_train_in_a_thread_that_it_does_not_wait_for(tmp_path: Path) -> None:
     with trainer(tmp_path, THREAD) as child:
-        begin(child, tmp_path)
-        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
-        child.wait("finished", step=STEPS)
-        child.send("release")
-        code, out = child.end()
+        code, out = train_alone(child, tmp_path)
     assert (code, out.splitlines()) == (0, [f"step {n}" for n in range(1, STEPS + 1)])
 
 

@@ -175,6 +175,15 @@ def begin(child: Trainer, folder: Path) -> None:
     assert probe["repeats"] and probe["gradient"] and probe["update"] and probe["layout"]
 
 
+def train_alone(child: Trainer, folder: Path) -> tuple[int, str]:
+    """From the beginning to the end of its script: how that ended, and what it printed."""
+    begin(child, folder)
+    child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
+    child.wait("finished", step=STEPS)
+    child.send("release")
+    return child.end()
+
+
 def freeze_at_three(child: Trainer, folder: Path) -> dict[str, Any]:
     """Train from the beginning until step 3, whose body waits at the gate; what is then held."""
     begin(child, folder)
@@ -281,11 +290,7 @@ def test_a_loaded_state_goes_on_as_the_first_would_have(tmp_path: Path) -> None:
 
 def test_a_script_that_calls_next_itself_waits_for_the_others_at_its_end(tmp_path: Path) -> None:
     with trainer(tmp_path, ASKS) as child:
-        begin(child, tmp_path)
-        child.send("exact", generation=[1, "n", "x"], exact=True, reason="")
-        child.wait("finished", step=STEPS)
-        child.send("release")
-        code, out = child.end()
+        code, out = train_alone(child, tmp_path)
     assert code == 0 and "write `for step in run`" in out
 
 

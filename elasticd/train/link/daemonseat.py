@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import assert_never, cast
+from typing import assert_never
 
 import mlx.core as mx
 import numpy as np
@@ -40,7 +39,7 @@ class DaemonSeat:
     def __init__(self, link: DaemonLink, spec: JobSpec, output_dir: Path) -> None:
         self.spec, self.output_dir = spec, output_dir
         self._link, self.driver = link, ProtocolDriver(link, spec)
-        self._reducer, self.looping = self.driver.reducer, cast("threading.Thread | None", None)
+        self._reducer = self.driver.reducer
 
     def start(self) -> None:
         """Begin to answer the daemon."""
@@ -251,7 +250,6 @@ class DaemonSeat:
             protocol.calls.returned(body, index, data)
 
     def body_begins(self, body: int) -> None:
-        self.looping = threading.current_thread() if body else None
         with self.driver.turn() as protocol:
             protocol.calls.begins(body)
 

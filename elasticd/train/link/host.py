@@ -56,15 +56,15 @@ def main() -> NoReturn:
         relief.begin()
         randomness.seed_script(seat.spec.train.seed)
 
-    failed = _failures(lambda: seat.looping)
+    failed = _failures(lambda: HOST.looping)
     code = run_behind(begin, seat.spec, clone.folder)
     if os.getpid() != own:  # forked by the script, whose end this is not
         _finish_interpreter()
         os._exit(code)
     if code and (advice := HOST.advice()):
         STDERR.say(advice)
-    code = code or _guarded(lambda: _await_loop(lambda: seat.looping))
-    code = code or (1 if failed else _guarded(HOST.conclude))
+    code = code or _guarded(lambda: _await_loop(lambda: HOST.looping))
+    code = code or (1 if failed.is_set() else _guarded(HOST.conclude))
     leaving = threading.Lock()
 
     def leave() -> NoReturn:
@@ -79,15 +79,15 @@ def main() -> NoReturn:
     leave()
 
 
-def _failures(looping: Callable[[], threading.Thread | None]) -> list[BaseException | None]:
-    """What ends the thread in which a script trains, from now on: it ends the script, too."""
-    failed: list[BaseException | None] = []
+def _failures(looping: Callable[[], threading.Thread | None]) -> threading.Event:
+    """Whether an error has ended the thread in which a script trains: it ends the script, too."""
+    failed = threading.Event()
     told = threading.excepthook
 
     def ended(args: threading.ExceptHookArgs) -> None:
         told(args)
         if args.thread is looping() and not issubclass(args.exc_type, SystemExit):
-            failed.append(args.exc_value)
+            failed.set()
 
     threading.excepthook = ended
     return failed

@@ -7,6 +7,7 @@ so; the caller then takes the next world with :meth:`Seat.take`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,6 +231,8 @@ class Host:
         self._conclude: Callable[[], None] | None = None
         self._advise: Callable[[], str] | None = None
         self._uncounted: Callable[[], bool] | None = None
+        self.looping: threading.Thread | None = None
+        """That in which the script loops over its run."""
 
     def prepare(self, seat: Seat) -> None:
         """Called by the trainer's host, before it runs the script."""
