@@ -73,7 +73,11 @@ def _look(value: Any, seen: dict[int, Any], depth: int, *, copies: bool) -> Any:
             return _copy(value) if copies else value
         seen[id(value)] = value
         for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
-            if type(item) in _PLAIN:
+            kind = type(item)
+            if kind in _PLAIN:
+                continue
+            if kind is mx.array and id(item) not in seen:  # nearly all are, in each step
+                seen[id(item)] = item
                 continue
             now = _look(item, seen, depth + 1, copies=copies)
             if now is not item:
