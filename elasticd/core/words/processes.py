@@ -9,11 +9,13 @@ from elasticd.core.words.codec import Words
 from elasticd.types import Role
 
 CANNOT_BEGIN = 73
-"""Exit status of a trainer that can't make its clone of the job's folder, before the script: the
-node is unfit for the job. Its last line says why. (EX_CANTCREAT of sysexits.h.)"""
+"""Exit status of a trainer whose script was not begun, as its clone of the job's folder can't be
+made, it doesn't start, or the job's own interpreter can't run elasticd: the node is unfit for the
+job. Its last line says why. (EX_CANTCREAT of sysexits.h.)"""
 UNCOUNTED = 75
-"""Exit status of a trainer whose script has raised in a body that doesn't count, as the job had
-gone on without it: a new one takes its place. Its last line says so. (EX_TEMPFAIL.)"""
+"""Exit status of a trainer whose script has raised in a body that doesn't count, or has left its
+loop in one, as the job had gone on without it: a new one takes its place. Its last line says so.
+(EX_TEMPFAIL.)"""
 OURS = "elasticd: "
 """With this the last line begins."""
 
