@@ -48,6 +48,10 @@ class Course:
     stored."""
     leaving: set[NodeId] = field(default_factory=set)
     """Members of this world that were told so by anybody, or have left."""
+    killed_behind: set[NodeId] = field(default_factory=set)
+    """On these nodes the script was killed behind its loop, and has not come to its end since."""
+    killed_in: set[Tag] = field(default_factory=set)
+    """The worlds in which that happened."""
 
     def runs(self, generation: Tag) -> bool:
         """Whether this is the world that we know as the last one."""
@@ -71,6 +75,17 @@ class Course:
     def leave(self, node: NodeId) -> None:
         """Somebody, be it an earlier leader, has told a member so, or it has left."""
         self.leaving.add(node)
+
+    def killed(self, node: NodeId) -> int:
+        """A member was, having been told so. In how many worlds that has happened."""
+        assert self.world is not None
+        self.killed_behind.add(node)
+        self.killed_in.add(self.world.generation)
+        return len(self.killed_in)
+
+    def ends(self, node: NodeId) -> None:
+        """A member's script has come to its end."""
+        self.killed_behind.discard(node)
 
     def resume(self, step: int) -> None:
         """The job was paused, all members having stored ``step``."""

@@ -214,6 +214,8 @@ class Office:
             self.trust.recall(status.world, self.course.committed)
         if status.trainer is not None and status.trainer.phase in LEFT:
             self.course.leave(node)
+            if status.trainer.phase == "done":
+                self.course.ends(node)
         self.roster.hear(node, status)
         self.came_back(node)
 

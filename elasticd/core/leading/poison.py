@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from elasticd.core.leading import behind
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.roster import HOLDING
 from elasticd.core.words.records import World
@@ -25,6 +26,8 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
     signature = signature_of(fault.fault, fault.status)
     if fault.failing is not None or world is None or not signature:
         return ""
+    if behind.has_left(office, fault):
+        return behind.was_killed(office, fault)
     if fault.generation != ladder.dealt.generation and fault.culprit not in ready:
         return ""
     relieved = not office.relief.has_more(office.roster.least_micro())

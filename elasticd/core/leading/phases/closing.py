@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticd.core.leading import behind
 from elasticd.core.leading.office import Office
-from elasticd.core.leading.phases.moves import Blames, Outcome, Rest, ToFreezing
+from elasticd.core.leading.phases.moves import Blames, Outcome, Rest, ToFreezing, ToWaiting
 from elasticd.core.leading.phases.whole import Whole
 from elasticd.core.words.worlds import Release
 
@@ -18,9 +19,12 @@ from elasticd.core.words.worlds import Release
 class Closing(Whole):
     """Until the job is over, or what is stored needs its members once more."""
 
-    def go_on(self) -> Blames | Rest | Outcome | ToFreezing | None:
+    def go_on(self) -> Blames | Rest | Outcome | ToFreezing | ToWaiting | None:
         """Let go who may leave, and see to the last state."""
         self._release()
+        if behind.may_begin(self.office):
+            nodes = ", ".join(behind.owing(self.office))
+            return ToWaiting(f"what stands behind the script's loop is run again on {nodes}")
         return self.look()
 
     def _release(self) -> None:
@@ -44,8 +48,8 @@ def failed_behind(office: Office) -> str:
 
 
 def is_over(office: Office, since: float) -> bool:
-    """Whether the last step's checkpoint is consistent, and all members have left. ``since``: when
-    the leader began to wait for those that are silent."""
+    """Whether the last step's checkpoint is consistent, and all members have left, by the end of
+    their scripts. ``since``: when the leader began to wait for those that are silent."""
     newest, world = office.newest, office.world
     if newest is None or not office.stored_last:
         return False
@@ -53,4 +57,5 @@ def is_over(office: Office, since: float) -> bool:
     active = office.roster.trainers("active")
     training = [n for n in active if world is not None and same and n in world.members]
     left = office.roster.trainers("done") and not office.roster.trainers("finished", "released")
-    return bool(left) and not training and not office.silent(since)
+    over = bool(left) and not training and not behind.owing(office)
+    return over and not office.silent(since)

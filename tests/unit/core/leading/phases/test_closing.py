@@ -8,6 +8,7 @@ import pytest
 
 from elasticd.checkpoints.manifest import Stored
 from elasticd.core.jobs.nodes import NodeDuties
+from elasticd.core.leading import poison
 from elasticd.core.leading.phases.moves import Outcome
 from elasticd.core.words.records import View, World
 from elasticd.core.words.worlds import Freeze, Hung, MemberStatus, Release
@@ -282,3 +283,72 @@ def test_who_breaks_out_of_its_loop_and_raises_behind_it_fails_the_job(
             told = status_of(phase, world, committed=7)
             bench.driver.hear(node, replace(told, stored=(stored,)))
     assert bench.driver.end == end
+
+
+# --- who is killed behind its loop ----------------------------------------------------------------
+
+
+def kills(bench: Bench, world: World, node: NodeId) -> None:
+    """Its trainer, behind its loop; a new one comes to its ``Run``."""
+    ended = replace(fault(world, node, text="signal 9 while released"), status=-9)
+    bench.driver.hear(node, ended)
+    bench.driver.hear(node, replace(says("ready", world, LAST), ready=False))
+
+
+def test_who_is_killed_behind_its_loop_keeps_the_job_from_its_end_and_breaks_nothing() -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    kills(bench, world, B)
+    (event,) = bench.told("fault_detected")
+    assert "killed behind its loop" in event.fields["evidence"][0]
+    assert bench.phase == "closing" and bench.office.account.recoveries == 0
+    for node in (A, C):
+        assert bench.phase == "closing", "it would take their states along"
+        bench.driver.hear(node, says("done", world, LAST))
+    assert bench.driver.end is None and bench.phase == "waiting"
+    bench.driver.tick()
+    assert [node for node, _ in bench.sent(Freeze)] == [B]
+
+
+def test_it_ends_once_a_new_one_has_come_to_the_end_of_its_script() -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    kills(bench, world, B)
+    for node in (A, B, C):
+        assert bench.driver.end is None
+        bench.driver.hear(node, says("done", world, LAST))
+    assert bench.driver.end == Outcome("finished")
+
+
+def test_nobody_waits_for_it_on_a_node_that_is_gone() -> None:
+    bench, epoch = Bench(), Tag(2, ME, "w")
+    world = done(bench)
+    store(bench, world)
+    kills(bench, world, B)
+    bench.driver.on_view(View(epoch, (A, C)), ())
+    for node in (A, C):
+        bench.driver.hear(node, says("done", world, LAST, epoch=epoch))
+    assert bench.driver.end == Outcome("finished")
+
+
+def test_it_is_no_try_of_a_step() -> None:
+    bench = Bench()
+    world = done(bench)
+    store(bench, world)
+    kills(bench, world, B)
+    assert not bench.office.trust.ladder.tries
+
+
+def test_who_is_killed_there_in_world_after_world_fails_the_job() -> None:
+    bench = Bench()
+    for counter in range(2, 7):
+        world = replace(world_of(A, B, C), generation=Tag(counter, A, "x"), step=STEPS)
+        bench.office.course.begin(world)
+        bench.office.course.release(B)
+        ended = replace(fault(world, B, text="signal 6 while released"), status=-6)
+        reasons = [poison.count(bench.office, ended) for _ in range(2)]
+        again = "the script dies behind its loop, 5 times by now; signal 6 while released"
+        assert reasons == [again if counter == 6 else ""] * 2, "one world is one time"
+        assert bench.office.tries.resting == (counter > 2), "the first may be an accident"
