@@ -17,13 +17,20 @@ there is a pause, each twice as long as the one before: what kills from outside 
 
 
 def was_killed(office: Office, fault: Fault) -> str:
-    """Take in that a trainer was ended by a signal, if it was told to leave its loop. Why the job
-    can't go on, or nothing."""
-    world, node = office.world, fault.culprit
-    killed = fault.status is not None and fault.status < 0
-    if world is None or not killed or not has_left(office, fault):
+    """Take in that a trainer was ended by a signal, if that may have been behind its loop. Why the
+    job can't go on, or nothing.
+
+    Who was not told to leave the loop may have done so with ``break``. Whether it has is known when
+    that step turns out to be the last.
+    """
+    world, node, left = office.world, fault.culprit, has_left(office, fault)
+    killed = fault.status is not None and fault.status < 0 and office.course.runs(fault.generation)
+    if world is None or not killed or (office.all_committed and not left):
         return ""
-    times = office.course.killed(node)
+    office.course.killed(node)
+    if not left:
+        return ""
+    times = office.course.killed_behind()
     text = f"the script was killed behind its loop: {fault.evidence}"
     office.account.tell(node, fault.fault, text, world, office.ctx.now - fault.age_seconds)
     if times >= _MOST_WORLDS:
@@ -42,10 +49,15 @@ def has_left(office: Office, fault: Fault) -> bool:
 
 def owing(office: Office) -> list[NodeId]:
     """Nodes on which what stands behind the loop is still to be run."""
-    killed = office.course.killed_behind & {*office.view.members}
-    return office.wishes.without_unwanted(sorted(killed))
+    killed, here = office.course.killed_at, {*office.view.members}
+    found = [node for node in sorted(killed) if killed[node] == office.last_step and node in here]
+    return office.wishes.without_unwanted(found)
 
 
 def may_begin(office: Office) -> bool:
-    """Whether that can be begun: nobody is in the last world any more."""
-    return bool(owing(office)) and not office.roster.trainers(*HOLDING, "released")
+    """Whether that can be begun: the last state is stored, and nobody is in a world any more."""
+    return (
+        office.stored_last
+        and bool(owing(office))
+        and not office.roster.trainers(*HOLDING, "released")
+    )

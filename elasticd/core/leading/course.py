@@ -48,8 +48,9 @@ class Course:
     stored."""
     leaving: set[NodeId] = field(default_factory=set)
     """Members of this world that were told so by anybody, or have left."""
-    killed_behind: set[NodeId] = field(default_factory=set)
-    """On these nodes the script was killed behind its loop, and has not come to its end since."""
+    killed_at: dict[NodeId, int] = field(default_factory=dict)
+    """On these nodes the script was killed behind its loop, or may have been, when that step was
+    the newest committed one. It has not come to its end since."""
     killed_in: set[Tag] = field(default_factory=set)
     """The worlds in which that happened."""
 
@@ -76,16 +77,19 @@ class Course:
         """Somebody, be it an earlier leader, has told a member so, or it has left."""
         self.leaving.add(node)
 
-    def killed(self, node: NodeId) -> int:
-        """A member was, having been told so. In how many worlds that has happened."""
+    def killed(self, node: NodeId) -> None:
+        """A member was, be it behind its loop."""
+        self.killed_at[node] = self.committed
+
+    def killed_behind(self) -> int:
+        """In how many worlds that was certain, with this one."""
         assert self.world is not None
-        self.killed_behind.add(node)
         self.killed_in.add(self.world.generation)
         return len(self.killed_in)
 
     def ends(self, node: NodeId) -> None:
         """A member's script has come to its end."""
-        self.killed_behind.discard(node)
+        self.killed_at.pop(node, None)
 
     def resume(self, step: int) -> None:
         """The job was paused, all members having stored ``step``."""

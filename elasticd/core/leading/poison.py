@@ -26,8 +26,9 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
     signature = signature_of(fault.fault, fault.status)
     if fault.failing is not None or world is None or not signature:
         return ""
-    if behind.has_left(office, fault):
-        return behind.was_killed(office, fault)
+    why = behind.was_killed(office, fault)
+    if why or behind.has_left(office, fault):
+        return why
     if fault.generation != ladder.dealt.generation and fault.culprit not in ready:
         return ""
     relieved = not office.relief.has_more(office.roster.least_micro())
@@ -37,7 +38,7 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
     ladder.took(fault.culprit, signature, step, fault.generation, now, short=short, said=said)
     if ladder.rung() == "relief" and signature not in (HANG, LOST):
         office.relief.suspect(f"{signature} at step {step} again and again may be want of memory")
-    why = ladder.verdict(world.members, office.ctx.now)
+    why = ladder.verdict(world.members, now)
     return f"{why}; {fault.evidence}" if why else ""
 
 

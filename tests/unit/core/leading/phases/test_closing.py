@@ -352,3 +352,23 @@ def test_who_is_killed_there_in_world_after_world_fails_the_job() -> None:
         again = "the script dies behind its loop, 5 times by now; signal 6 while released"
         assert reasons == [again if counter == 6 else ""] * 2, "one world is one time"
         assert bench.office.tries.resting == (counter > 2), "the first may be an accident"
+
+
+@pytest.mark.parametrize("last", [7, 8])
+def test_who_is_killed_where_the_others_have_left_their_loop_may_have_been_behind_it(
+    last: int,
+) -> None:
+    """With ``break`` they leave it before the last step is known."""
+    bench = Bench(A, B)
+    before = bench.adopt(step=7)
+    bench.progress(before, 7)
+    bench.driver.hear(A, replace(fault(before, A), status=-9))
+    world = replace(world_of(B, generation=Tag(3, B, "y"), step=7), last=last)
+    bench.office.course.begin(world)
+    stored = Stored(replace(manifest_of(last, A, B), last=True), (0,))
+    told = replace(status_of("done", world, committed=last), stored=(stored,))
+    bench.driver.hear(A, replace(status_of("ready"), stored=(stored,)))
+    bench.driver.hear(B, told)
+    assert bench.driver.end == (None if last == 7 else Outcome("finished"))
+    bench.driver.hear(A, told)
+    assert bench.driver.end == Outcome("finished")
