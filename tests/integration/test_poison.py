@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import STEPS, Cluster
 
 pytestmark = pytest.mark.process
 
@@ -36,3 +38,23 @@ def test_a_script_that_is_killed_before_its_run_names_the_signal(cluster: Cluste
     job = cluster.submit("bad_killed.py")
     reason = cluster.wait_end(job, "failed")["reason"]
     assert "times before Run(...), the last time: trainer ended with signal 9" in reason
+
+
+@pytest.mark.parametrize("arguments", [[], ["--break"]], ids=["told to leave", "break"])
+def test_an_export_that_is_killed_is_made_again(
+    cluster: Cluster, tmp_path: Path, arguments: list[str]
+) -> None:
+    job = cluster.submit("exports.py", job__args=arguments)
+    status = cluster.wait_end(job)
+    assert status["step"] == (5 if arguments else STEPS)
+    assert killed(cluster, job) >= 1, cluster.report("no kill was told of", job)
+    cluster.command("outputs", job, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "result.txt").read_text() == status["digest"]
+
+
+@pytest.mark.deep
+def test_an_export_that_is_always_killed_fails_the_job_and_blames_no_step(cluster: Cluster) -> None:
+    job = cluster.submit("exports.py", job__args=["--always"])
+    reason = cluster.wait_end(job, "failed")["reason"]
+    assert "the script dies behind its last step, 5 times by now; " in reason
+    assert "signal 9" in reason

@@ -33,6 +33,7 @@ from .origins import Origins
 from .pace import FORMED, Pace
 from .proving import counts, overlooks, unlike, was_unlike
 from .roles import misplaced, out_of_role
+from .scriptends import ScriptEnds
 from .states import loss_of
 from .taints import Taints
 from .tellings import Tellings
@@ -65,6 +66,7 @@ class Checkers:
         self.stored: dict[tuple[JobId, Lineage, Stamp], str] = {}
         """Of states that are written, what calls of run.on_main have returned that led to them."""
         self.chain, self.taints, self.by_rank = OneSide(), Taints(), ByRank()
+        self.script_ends = ScriptEnds()
         self.unpromised: set[JobId] = set()  # whose bits may depend on members, as was told
         self.tellings, self.newcomers, self.places = Tellings(), Newcomers(), Places()
         self.doubted = 0
@@ -358,6 +360,7 @@ class Checkers:
         if emit.job is not None:
             shape = self.cluster.shapes[emit.job]
             self._require(self.by_rank.emitted(emit, shape, self.cluster.faults))
+            self._require(self.script_ends.emitted(emit, self.forms.values()))
         diverged = emit.kind == "fault_detected" and emit.fields["fault"] == "divergence"
         if diverged and not self.cluster.faults["diverge"]:
             self.broken(f"all states are alike, and {host.name} tells: {emit.reason}")

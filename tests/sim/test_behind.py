@@ -86,12 +86,12 @@ def test_it_is_run_again_by_all_if_it_was_killed_everywhere(seed: int) -> None:
 def test_what_dies_behind_its_loop_each_time_fails_the_job_and_says_so(seed: int) -> None:
     result = run(seed, kill(lambda trainer: trainer.host.name == "n0", 50))
     state, why = reason(result)
-    assert state == "failed" and "the script dies behind its loop, 5 times" in why
+    assert state == "failed" and "the script dies behind its last step, 5 times" in why
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_and_no_step_is_blamed_where_it_dies_on_all_nodes(seed: int) -> None:
     result = run(seed, kill(lambda trainer: True, 50))
     state, why = reason(result)
-    assert state == "failed" and "the script dies behind its loop" in why
+    assert state == "failed" and "the script dies behind its last step" in why
     assert "ends every trainer" not in why

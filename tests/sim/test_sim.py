@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.types import NodeId
+from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
@@ -45,6 +45,8 @@ def test_a_job_without_faults_ends(nodes: int) -> None:
     assert job_events(result, "fault_detected") == []
     steps = [fields["step"] for fields in job_events(result, "checkpoint_committed")]
     assert steps == [0, 5, 10, 15, 20]
+    record = result.cluster.record_of(JobId("job1-1-abcd"))
+    assert record is not None and record.state == "finished" and record.reason is None
 
 
 def test_a_few_seeds() -> None:

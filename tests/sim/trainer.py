@@ -84,6 +84,11 @@ class Trainer(Process):
     def name(self) -> str:
         return f"{self.host.name}/{self.child}"
 
+    def comes_to_its_end(self) -> None:
+        """The script has done what stands behind its loop, too."""
+        self.cluster.checkers.script_ends.come_to(self.job, self.host.name)
+        self.die(0)
+
     @property
     def point(self) -> Point | None:
         """What it holds."""

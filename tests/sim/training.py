@@ -74,7 +74,7 @@ class Training:
         with suppress(Over):
             yield from self._loop()
         yield self._takes("ends", *self.trainer.cluster.setup.end_seconds)
-        self.trainer.die(0)
+        self.trainer.comes_to_its_end()
 
     def _loop(self) -> Waits:
         if not (yield from self._enter()):

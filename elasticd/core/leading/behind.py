@@ -16,42 +16,43 @@ _MOST_WORLDS = 5
 there is a pause, each twice as long as the one before: what kills from outside may go away."""
 
 
-def was_killed(office: Office, fault: Fault) -> str:
-    """Take in that a trainer was ended by a signal, if that may have been behind its loop. Why the
-    job can't go on, or nothing.
+def count(office: Office, fault: Fault) -> str | None:
+    """Take in what may be the death of a trainer behind its last step. Why the job can't go on, or
+    nothing; None where a step may be to blame.
 
     Who was not told to leave the loop may have done so with ``break``. Whether it has is known when
     that step turns out to be the last.
     """
-    world, node, left = office.world, fault.culprit, has_left(office, fault)
-    killed = fault.status is not None and fault.status < 0 and office.course.runs(fault.generation)
-    if world is None or not killed or (office.all_committed and not left):
-        return ""
-    office.course.killed(node)
-    if not left:
-        return ""
-    times = office.course.killed_behind()
-    text = f"the script was killed behind its loop: {fault.evidence}"
-    office.account.tell(node, fault.fault, text, world, office.ctx.now - fault.age_seconds)
+    course, node = office.course, fault.culprit
+    here = course.runs(fault.generation)
+    killed = here and fault.status is not None and fault.status < 0
+    left = here and node in course.leaving
+    if killed:
+        course.ends.killed(node, course.committed)
+    if not left and not (killed and office.all_committed):
+        return None
+    return _count_killed(office, fault, left=left) if killed else ""
+
+
+def _count_killed(office: Office, fault: Fault, *, left: bool) -> str:
+    world = office.world
+    assert world is not None
+    times = office.course.ends.killed_behind(world.generation)
+    if left:  # It breaks no world, so nothing else tells of it.
+        text = f"the script was killed behind its loop: {fault.evidence}"
+        at = office.ctx.now - fault.age_seconds
+        office.account.tell(fault.culprit, fault.fault, text, world, at)
     if times >= _MOST_WORLDS:
-        return f"the script dies behind its loop, {times} times by now; {fault.evidence}"
+        return f"the script dies behind its last step, {times} times by now; {fault.evidence}"
     if times > 1:
         office.tries.rest(office.tries.pause(times - 1))
     return ""
 
 
-def has_left(office: Office, fault: Fault) -> bool:
-    """Whether that trainer was told to leave the loop of the last world, so that no step has ended
-    it."""
-    here = office.course.runs(fault.generation)
-    return here and fault.culprit in office.course.leaving
-
-
 def owing(office: Office) -> list[NodeId]:
     """Nodes on which what stands behind the loop is still to be run."""
-    killed, here = office.course.killed_at, {*office.view.members}
-    found = [node for node in sorted(killed) if killed[node] == office.last_step and node in here]
-    return office.wishes.without_unwanted(found)
+    owing = office.course.ends.owing(office.last_step)
+    return office.wishes.without_unwanted(n for n in office.view.members if n in owing)
 
 
 def may_begin(office: Office) -> bool:
@@ -60,4 +61,19 @@ def may_begin(office: Office) -> bool:
         office.stored_last
         and bool(owing(office))
         and not office.roster.trainers(*HOLDING, "released")
+    )
+
+
+def lacking(office: Office) -> str:
+    """What the end of a finished job lacks, as far as anybody knows, or nothing."""
+    world = office.world
+    if world is None:
+        return ""
+    nodes = office.course.ends.lacking(world.members, office.last_step)
+    if not nodes:
+        return ""
+    named = ", ".join(f"{n} (main)" if n == world.members[0] else n for n in nodes)
+    return (
+        f"the script was not seen to come to its end on {named}: what it writes behind its loop may"
+        " be missing there"
     )

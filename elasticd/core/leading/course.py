@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from elasticd.core.leading.calls import ResultRelay
+from elasticd.core.leading.ends import Ends
 from elasticd.core.leading.patience import Patience
 from elasticd.core.words.records import World
 from elasticd.core.words.worldlines import shared_step
@@ -48,11 +49,7 @@ class Course:
     stored."""
     leaving: set[NodeId] = field(default_factory=set)
     """Members of this world that were told so by anybody, or have left."""
-    killed_at: dict[NodeId, int] = field(default_factory=dict)
-    """On these nodes the script was killed behind its loop, or may have been, when that step was
-    the newest committed one. It has not come to its end since."""
-    killed_in: set[Tag] = field(default_factory=set)
-    """The worlds in which that happened."""
+    ends: Ends = field(default_factory=Ends)
 
     def runs(self, generation: Tag) -> bool:
         """Whether this is the world that we know as the last one."""
@@ -76,20 +73,6 @@ class Course:
     def leave(self, node: NodeId) -> None:
         """Somebody, be it an earlier leader, has told a member so, or it has left."""
         self.leaving.add(node)
-
-    def killed(self, node: NodeId) -> None:
-        """A member was, be it behind its loop."""
-        self.killed_at[node] = self.committed
-
-    def killed_behind(self) -> int:
-        """In how many worlds that was certain, with this one."""
-        assert self.world is not None
-        self.killed_in.add(self.world.generation)
-        return len(self.killed_in)
-
-    def ends(self, node: NodeId) -> None:
-        """A member's script has come to its end."""
-        self.killed_at.pop(node, None)
 
     def resume(self, step: int) -> None:
         """The job was paused, all members having stored ``step``."""
@@ -118,6 +101,7 @@ class Course:
         if self.world is not None and shared_step(self.world, world) < self.loss_step:
             self.loss, self.loss_step = None, world.step
         self.take(world)
+        self.ends.begin(world.members)
         self.progress, self.released, self.leaving = {}, set(), set()
 
     def found(self, committed: int, now: float) -> list[tuple[NodeId, Progress]]:

@@ -174,6 +174,7 @@ class Drivers:
                 text = f"it is done with step {step}, as its script asked"
             if driver.plain:
                 text = "every rank's script has exited with 0"
+            text = "; ".join(filter(None, (text, reason)))
             self.ctx.emit("job_finished", text, job, generation, steps=step, digest=digest)
         else:
             driver.office.account.given_up()

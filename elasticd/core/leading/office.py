@@ -215,7 +215,7 @@ class Office:
         if status.trainer is not None and status.trainer.phase in LEFT:
             self.course.leave(node)
             if status.trainer.phase == "done":
-                self.course.ends(node)
+                self.course.ends.end(node)
         self.roster.hear(node, status)
         self.came_back(node)
 

@@ -26,8 +26,7 @@ def count(office: Office, fault: Fault, ready: Collection[NodeId] = ()) -> str:
     signature = signature_of(fault.fault, fault.status)
     if fault.failing is not None or world is None or not signature:
         return ""
-    why = behind.was_killed(office, fault)
-    if why or behind.has_left(office, fault):
+    if (why := behind.count(office, fault)) is not None:
         return why
     if fault.generation != ladder.dealt.generation and fault.culprit not in ready:
         return ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.engines.backends import leader_engine
-from elasticd.core.leading import poison
+from elasticd.core.leading import behind, poison
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.phases import unfit
 from elasticd.core.leading.phases.closing import Closing, failed_behind, is_over
@@ -83,7 +83,7 @@ class Stage:
             self.fail(why)
             return
         if is_over(self.office, self.phase.since):
-            self.end = Outcome("finished")
+            self.end = Outcome("finished", behind.lacking(self.office))
             return
         found = self.phase.go_on()
         self.follow(found)

@@ -330,7 +330,19 @@ def test_nobody_waits_for_it_on_a_node_that_is_gone() -> None:
     bench.driver.on_view(View(epoch, (A, C)), ())
     for node in (A, C):
         bench.driver.hear(node, says("done", world, LAST, epoch=epoch))
-    assert bench.driver.end == Outcome("finished")
+    lacking = "the script was not seen to come to its end on b: what it writes behind its loop"
+    assert bench.driver.end == Outcome("finished", f"{lacking} may be missing there")
+
+
+def test_a_job_that_ends_without_its_main_says_so() -> None:
+    bench, epoch = Bench(), Tag(2, ME, "w")
+    world = done(bench)
+    store(bench, world)
+    bench.driver.on_view(View(epoch, (B, C)), ())
+    for node in (B, C):
+        bench.driver.hear(node, says("done", world, LAST, epoch=epoch))
+    lacking = "the script was not seen to come to its end on a (main): what it writes behind its"
+    assert bench.driver.end == Outcome("finished", f"{lacking} loop may be missing there")
 
 
 def test_it_is_no_try_of_a_step() -> None:
@@ -349,7 +361,7 @@ def test_who_is_killed_there_in_world_after_world_fails_the_job() -> None:
         bench.office.course.release(B)
         ended = replace(fault(world, B, text="signal 6 while released"), status=-6)
         reasons = [poison.count(bench.office, ended) for _ in range(2)]
-        again = "the script dies behind its loop, 5 times by now; signal 6 while released"
+        again = "the script dies behind its last step, 5 times by now; signal 6 while released"
         assert reasons == [again if counter == 6 else ""] * 2, "one world is one time"
         assert bench.office.tries.resting == (counter > 2), "the first may be an accident"
 
