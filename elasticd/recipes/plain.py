@@ -29,6 +29,7 @@ from elasticd.recipes.script import STOPPED_SECONDS, Ring, Script, said
 from elasticd.recovery import plain as p
 from elasticd.recovery.signatures import last_words, of_text
 from elasticd.settings.job import JobSpec
+from elasticd.settings.otherpython import not_started
 from elasticd.settings.plain import RESTARTS, TICK_SECONDS
 from elasticd.shell.children.ports import ClaimedPort, claim_port
 from elasticd.shell.network.wall import own_networks
@@ -232,7 +233,8 @@ class _Company:
             self._script = Script(command, self._folder, variables)
         except OSError as error:
             self._told = replace(self._told, ring=order.world)
-            self._failed(127, f"{python} can't be started: {error}")
+            why = f"{python} can't be started: {error.strerror}"
+            self._failed(127, not_started(job.python, error, "") if job.python else why)
             return
         self._told = replace(
             self._told, ring=order.world, state="running", failed_in=None, text="", status=None

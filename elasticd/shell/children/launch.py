@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import OperationError
-from elasticd.shell.children.otherpython import not_started
+from elasticd.settings.otherpython import not_started
 from elasticd.supervision.logs import RotatedLog
 from elasticd.types import Role
 

@@ -22,6 +22,7 @@ from elasticd.recovery.relief import RECOMPUTE_LEVEL
 from elasticd.recovery.signatures import of_text
 from elasticd.removing import remove_tree
 from elasticd.settings.job import JobSpec
+from elasticd.settings.otherpython import not_started, without_elasticd
 from elasticd.shell.children.environment import Variables
 from elasticd.shell.children.trial import readable
 from elasticd.shell.clock import monotonic_seconds
@@ -62,7 +63,7 @@ class TrialRunner:
         told.write_text(json.dumps(self._told(setting)))
         try:
             with _process(self._started(told, home, log)) as (process, lines):
-                seen = _TrialWatch(setting, self.seconds)
+                seen = _TrialWatch(setting, self.seconds, self.spec.job.python)
                 self._watch(process, lines, log, seen)
                 return seen.trial(process, _tail(log))
         finally:
@@ -84,20 +85,26 @@ class TrialRunner:
     def _started(
         self, told: Path, home: Path, log: Path
     ) -> Callable[[int], subprocess.Popen[bytes]]:
-        command = [self.spec.job.python or sys.executable, "-m", MODULE, str(told)]
+        python = self.spec.job.python
+        command = [python or sys.executable, "-m", MODULE, str(told)]
 
         def start(fd: int) -> subprocess.Popen[bytes]:
             with log.open("ab") as printed:  # at its end, wherever that is by then
-                return subprocess.Popen(
-                    [*command, str(fd)],
-                    cwd=home,
-                    env=dict(self.variables),
-                    stdin=subprocess.DEVNULL,
-                    stdout=printed,
-                    stderr=printed,
-                    pass_fds=(fd,),
-                    start_new_session=True,  # what it starts ends with it, mostly
-                )
+                try:
+                    return subprocess.Popen(
+                        [*command, str(fd)],
+                        cwd=home,
+                        env=dict(self.variables),
+                        stdin=subprocess.DEVNULL,
+                        stdout=printed,
+                        stderr=printed,
+                        pass_fds=(fd,),
+                        start_new_session=True,  # what it starts ends with it, mostly
+                    )
+                except OSError as error:
+                    if python and error.filename == python:
+                        raise OperationError(not_started(python, error)) from None
+                    raise
 
         return start
 
@@ -134,8 +141,10 @@ class TrialRunner:
 class _TrialWatch:
     """What a trial has told so far."""
 
-    def __init__(self, setting: Setting, seconds: float) -> None:
-        self.setting, self._seconds = setting, seconds
+    def __init__(self, setting: Setting, seconds: float, python: str) -> None:
+        """``python``: the job's own interpreter, if it names one."""
+        self.setting, self._seconds, self._python = setting, seconds, python
+        self._begun = False
         self.step = 0
         self.gives_up = False
         self._moments: list[float] = []
@@ -145,6 +154,7 @@ class _TrialWatch:
 
     def take(self, told: dict[str, Any]) -> None:
         """One line."""
+        self._begun = True
         if "limit" in told:
             self._limit = int(told["limit"])
         elif "wrote" in told:
@@ -194,6 +204,8 @@ class _TrialWatch:
         if status == 0:
             least = WARM_STEPS + LEAST_STEPS
             return f"it ended after step {self.step}; {least} are needed to measure", False
+        if self._python and not self._begun and (status or 0) > 0:
+            return without_elasticd(self._python, status or 0, tail), False
         found = of_text(tail)
         if (found is not None and found[0] == "oom") or status == -signal.SIGKILL:
             return f"memory ran out: {found[1] if found else 'it was killed'}", True

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from elasticd.recipes.keeping import Keeper, Keeping
 from elasticd.recipes.kept import FOLDER
 from elasticd.recipes.plain import _Company
@@ -21,7 +23,7 @@ from elasticd.train.world import TrainerWorld
 from elasticd.types import NodeId, Tag
 from tests.unit.train.states.test_writer import world_of
 
-SPEC = {
+SPEC: dict[str, dict[str, Any]] = {
     "job": {"name": "p", "entrypoint": "train.py", "mode": "plain"},
     "plain": {"keep": ["*.npz"]},
 }
@@ -96,3 +98,26 @@ def until(done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.01)
+
+
+def test_a_python_that_is_not_there_is_named_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    python = str(tmp_path / "no" / "python")
+    company = _Company(JobSpec.from_dict({**SPEC, "job": {**SPEC["job"], "python": python}}))
+    entered = world(tmp_path, 1, "a")
+    run: Any = SimpleNamespace(_world=entered, output_dir=tmp_path)
+    seat: Any = SimpleNamespace(driver=SimpleNamespace(note=lambda told: None))
+    company._run, company._seat = run, seat
+    try:
+        company._enter()
+        company._begin(p.Begin(company._told.world, (0,), 0))
+        assert (company._told.state, company._told.status) == ("failed", 127)
+        named = (
+            f'job.python = "{python}" can\'t be started on this node (No such file or directory)'
+        )
+        cure = "install a Python there, or name one that every node has"
+        assert company._told.text == f"{named}: {cure}"
+    finally:
+        company.end()

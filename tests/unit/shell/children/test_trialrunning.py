@@ -34,11 +34,21 @@ user_code_seconds = {patience}
 """
 
 
-def tried(folder: Path, does: str, patience: float = 3600.0, **more: Any) -> Trial:
-    """What comes of a process that does that."""
+BEGINS = """echo '{"limit": 1}' > /dev/fd/$4"""
+
+
+def tried(
+    folder: Path,
+    does: str,
+    patience: float = 3600.0,
+    begins: str = BEGINS,
+    mode: int = 0o755,
+    **more: Any,
+) -> Trial:
+    """What comes of a process that does that, once it has told that it is a trial."""
     python, job, trials = folder / "python", folder / "job", folder / "trials"
-    python.write_text(f"#!/bin/sh\n{does}\n")
-    python.chmod(0o755)
+    python.write_text(f"#!/bin/sh\n{begins}\n{does}\n")
+    python.chmod(mode)
     for each in (job, trials):
         each.mkdir()
     (job / "train.py").touch()
@@ -108,3 +118,19 @@ def test_what_a_script_makes_goes_however_deep_it_is(tmp_path: Path) -> None:
 def test_a_script_that_empties_its_folder_is_told_of_all_the_same(tmp_path: Path) -> None:
     found = tried(tmp_path, "echo the cause >&2\nrm -rf ./* ./.[a-z]*\nexit 4")
     assert found.failed == "it ended with status 4: the cause"
+
+
+def test_a_python_without_elasticd_is_named_with_the_cure(tmp_path: Path) -> None:
+    no = "echo \"ModuleNotFoundError: No module named 'mlx'\" >&2\nexit 1"
+    found = tried(tmp_path, no, begins="")
+    named = f'job.python = "{tmp_path / "python"}" can\'t run elasticd on this node'
+    cure = "install elasticd there (ModuleNotFoundError: No module named 'mlx')"
+    assert found.failed == f"{named}: {cure}"
+
+
+def test_and_so_is_one_that_can_not_be_started(tmp_path: Path) -> None:
+    with pytest.raises(
+        OperationError, match=r"can't be started on this node \(Permission denied\)"
+    ):
+        tried(tmp_path, "", mode=0o600)
+    assert list((tmp_path / "trials").iterdir()) == []
