@@ -16,7 +16,13 @@ import psutil
 
 from elasticd.sysctl import LibC, ask
 
-_TOTAL, _FREE_PERCENT, _SWAP = b"hw.memsize", b"kern.memorystatus_level", b"vm.swapusage"
+_TOTAL, _SWAP = b"hw.memsize", b"vm.swapusage"
+_PAGE_BYTES = b"vm.pagesize"
+"""Of the kernel, which counts in these; hw.pagesize is the asking process's."""
+_LET_GO = (b"vm.page_free_count", b"vm.page_pageable_external_count", b"vm.page_purgeable_count")
+"""Pages that hold nothing; contents of files, with what is read ahead; what its owner can miss."""
+_LEVEL_PERCENT = b"kern.memorystatus_level"
+"""What is neither wired nor compressed. So it has also what other programs are at work with."""
 _UNASKED = (psutil.Error, OSError, RuntimeError, SystemError, LookupError, ValueError)
 """What psutil raises where it can't read what the kernel says."""
 
@@ -27,7 +33,8 @@ class MachineMemory:
 
     total_bytes: int = 0
     available_bytes: int | None = None
-    """What programs could have without that others are swapped out or end."""
+    """What programs could have without that others' memory is compressed or swapped out, or they
+    end. Of a Mac that doesn't count its pages it is more: also what can be compressed."""
 
 
 class _SwapUse(ctypes.Structure):
@@ -54,12 +61,23 @@ def machine_memory(
         except _UNASKED:
             return MachineMemory()
         return MachineMemory(int(found.total), int(found.available))
-    total, percent = ctypes.c_uint64(0), ctypes.c_uint32(0)
-    if ask(_TOTAL, total, libc):
-        return MachineMemory()
-    if ask(_FREE_PERCENT, percent, libc):
-        return MachineMemory(total.value)
-    return MachineMemory(total.value, total.value * min(percent.value, 100) // 100)
+    total = _number(_TOTAL, libc)
+    return MachineMemory(total, _let_go(total, libc)) if total else MachineMemory()
+
+
+def _let_go(total: int, libc: LibC | None) -> int | None:
+    page, *counts = (_number(name, libc) for name in (_PAGE_BYTES, *_LET_GO))
+    known = [count for count in counts if count is not None]
+    if page is not None and len(known) == len(_LET_GO):
+        return min(sum(known) * page, total)
+    percent = _number(_LEVEL_PERCENT, libc)
+    return None if percent is None else total * min(percent, 100) // 100
+
+
+def _number(name: bytes, libc: LibC | None) -> int | None:
+    """Of 32 or 64 bits, as macOS's versions differ in that: a Mac's low bits are the first."""
+    answer = ctypes.c_uint64(0)
+    return None if ask(name, answer, libc) else answer.value
 
 
 def total_bytes() -> int:

@@ -37,8 +37,28 @@ def raises() -> Any:
     raise RuntimeError("host_statistics64(HOST_VM_INFO64) syscall failed")
 
 
-TOTAL, HALF = struct.pack("=Q", 16 * GIB), struct.pack("=I", 50)
-MAC = Kernel(hw_memsize=TOTAL, kern_memorystatus_level=HALF)
+def narrow(value: int) -> bytes:
+    return struct.pack("=I", value)
+
+
+def wide(value: int) -> bytes:
+    return struct.pack("=Q", value)
+
+
+PAGES = {  # of 16 KiB: 1, 2 and 0.5 GiB of the 12 that are neither wired nor compressed
+    "vm_pagesize": narrow(1 << 14),
+    "vm_page_free_count": narrow(1 << 16),
+    "vm_page_pageable_external_count": narrow(1 << 17),
+    "vm_page_purgeable_count": narrow(1 << 15),
+}
+LEVEL = {"hw_memsize": wide(16 * GIB), "kern_memorystatus_level": narrow(75)}
+MAC = Kernel(**LEVEL, **PAGES)
+WIDER = {**PAGES, "vm_page_purgeable_count": wide(1 << 15)}
+"""As macOS 26 has it."""
+
+
+def less(told: dict[str, bytes], name: str) -> dict[str, bytes]:
+    return {known: value for known, value in told.items() if known != name}
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])
@@ -54,10 +74,15 @@ def test_what_a_machine_has_is_more_than_what_is_free(system: str) -> None:
 @pytest.mark.parametrize(
     ("kernel", "memory"),
     [
-        (MAC, (16 * GIB, 8 * GIB)),
-        (Kernel(hw_memsize=TOTAL, kern_memorystatus_level=struct.pack("=I", 0)), (16 * GIB, 0)),
-        (Kernel(hw_memsize=TOTAL), (16 * GIB, None)),
-        (Kernel(kern_memorystatus_level=HALF), (0, None)),
+        (MAC, (16 * GIB, 7 * GIB // 2)),
+        (Kernel(**LEVEL, **WIDER), (16 * GIB, 7 * GIB // 2)),
+        (Kernel(**LEVEL, **PAGES | {"vm_page_free_count": narrow(1 << 21)}), (16 * GIB, 16 * GIB)),
+        (Kernel(**LEVEL, **dict.fromkeys(PAGES, narrow(0))), (16 * GIB, 0)),
+        (Kernel(**LEVEL), (16 * GIB, 12 * GIB)),
+        *((Kernel(**LEVEL, **less(PAGES, name)), (16 * GIB, 12 * GIB)) for name in PAGES),
+        (Kernel(**LEVEL | {"kern_memorystatus_level": narrow(0)}), (16 * GIB, 0)),
+        (Kernel(hw_memsize=wide(16 * GIB)), (16 * GIB, None)),
+        (Kernel(**less(LEVEL, "hw_memsize"), **PAGES), (0, None)),
         (Kernel(), (0, None)),
     ],
 )

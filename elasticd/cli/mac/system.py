@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import plistlib
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from elasticd.counting import gibibytes
 from elasticd.errors import ElasticdError, OperationError
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
@@ -39,6 +41,9 @@ _TOOL_SECONDS = 10.0
 _LOOKS, _LOOK_SECONDS = 50, 0.1
 _MEMORY_LOOKS = 200
 """On macOS 27 it is from some call of a process on that psutil raises."""
+_PAGE_BYTES = re.compile(r"page size of (\d+) bytes")
+_LET_GO_NAMES = ("Pages free", "File-backed pages", "Pages purgeable")
+_LET_GO = re.compile(rf"^(?:{'|'.join(_LET_GO_NAMES)}):\s+(\d+)\.$", re.MULTILINE)
 
 Tool = Callable[[Sequence[str]], Result]
 
@@ -94,6 +99,7 @@ def system(
     folder: Path,
     facts: Callable[[], SystemFacts] = facts_here,
     memory: Callable[[], MachineMemory] = machine_memory,
+    ask: Tool = tool,
 ) -> ProbeFinding:
     """Whether this machine is one that elasticd is for, and says what memory it has each time."""
     try:
@@ -114,18 +120,30 @@ def system(
     if not found.metal:
         cure = "MLX finds no GPU: restart this Mac. A virtual one has none: use a real one"
         return failed(found.line, cure)
-    known = sum(memory().available_bytes is not None for _ in range(_MEMORY_LOOKS))
-    if known < _MEMORY_LOOKS:
+    looks = [memory().available_bytes for _ in range(_MEMORY_LOOKS)]
+    known = [free for free in looks if free is not None]
+    if len(known) < _MEMORY_LOOKS:
         cure = "Send this result: jobs run, and nothing is judged by what memory is free"
-        told = f"asked {_MEMORY_LOOKS} times macOS says {known} times how much memory is free"
+        told = f"asked {_MEMORY_LOOKS} times macOS says {len(known)} times how much memory is free"
         return warned(f"{found.line}; {told}", cure)
+    line = f"{found.line}; {gibibytes(known[-1])} of memory are free, {_by_vm_stat(ask)}"
     version = numbers(found.release)[:1]
     if version < (LEAST_MACOS,):
-        return failed(found.line, f"Update macOS to {LEAST_MACOS} or newer")
+        return failed(line, f"Update macOS to {LEAST_MACOS} or newer")
     if version < (_WIRED_MACOS,):
         cure = f"Update macOS to {_WIRED_MACOS} or newer: before, MLX can't keep a model resident"
-        return warned(found.line, cure)
-    return passed(found.line)
+        return warned(line, cure)
+    return passed(line)
+
+
+def _by_vm_stat(ask: Tool) -> str:
+    """The same from vm_stat(1), which asks for it in another way: by a call of Mach."""
+    answer = ask(["/usr/bin/vm_stat"])
+    page = _PAGE_BYTES.search(answer.text)
+    pages = [int(count) for count in _LET_GO.findall(answer.text)]
+    if answer.status or page is None or len(pages) != len(_LET_GO_NAMES):
+        return "vm_stat does not say it"
+    return f"{gibibytes(sum(pages) * int(page[1]))} by vm_stat"
 
 
 def sleep_settings(

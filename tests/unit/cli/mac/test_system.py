@@ -51,6 +51,34 @@ def test_a_mac_is_asked_often_what_memory_is_free(tmp_path: Path) -> None:
     assert found.verdict == "warn" and "asked 200 times macOS says 3 times" in found.value
 
 
+VM_STAT = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
+Pages free:                               65536.
+Pages active:                            600000.
+Pages inactive:                          500000.
+Pages speculative:                         1000.
+Pages purgeable:                          32768.
+Pages purged:                            777777.
+File-backed pages:                       131072.
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Result(0, VM_STAT), "5.0 GiB of memory are free, 3.5 GiB by vm_stat"),
+        (Result(0, "nothing that is known"), "are free, vm_stat does not say it"),
+        (Result(1, VM_STAT), "are free, vm_stat does not say it"),
+    ],
+)
+def test_what_is_free_is_told_beside_what_a_second_tool_says(
+    tmp_path: Path, answer: Result, told: str
+) -> None:
+    tools = FakeTools({"vm_stat": answer})
+    memory = MachineMemory(1 << 34, 5 << 30)
+    found = system.system(tmp_path, lambda: MAC, lambda: memory, tools)
+    assert (found.verdict, told in found.value) == ("pass", True)
+
+
 @pytest.mark.parametrize(
     ("facts", "verdict", "cure"),
     [
