@@ -64,8 +64,8 @@ ONE_OF_BOTH = "{} is there, and a Mac runs one service of elasticd: take it away
 AGENT_LIMITS = """
 It runs only while {user} is logged in at this Mac's screen: not from boot on, and not after a
 log-out. Then the others go on without this Mac.
-macOS may keep it from other Macs until you allow Python in System Settings > Privacy & Security >
-Local Network. It may not ask for that.
+macOS may keep it from other Macs, and not ask you first: allow Python in System Settings > Privacy
+& Security > Local Network, if it is in that list. That may not help.
 A service of the whole Mac has neither limit: 'elasticctl service uninstall', then
 {whole}."""
 

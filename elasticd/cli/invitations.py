@@ -14,6 +14,7 @@ from elasticd.pasting import quoted
 from elasticd.settings.config import DEFAULT_LISTEN, split_address
 from elasticd.settings.hostfile import HostList, ListedHost
 from elasticd.settings.rules import one_line, show
+from elasticd.shell.network.wall import BY_HAND
 from elasticd.types import is_node_id
 
 State = Literal["this", "member", "invited", "joined", "failed"]
@@ -245,7 +246,7 @@ def of_services(planned: Sequence[Invited]) -> str | None:
     return (
         "launchd and systemd run one elasticd of a machine ('elasticctl service install --home"
         " DIR'): of several nodes on one you start the others yourself, and at each boot"
-        " ('elasticd run --home DIR')"
+        f" ('elasticd run --home DIR'), on a Mac {BY_HAND}"
     )
 
 

@@ -312,8 +312,8 @@ def install(
 
     On a Mac --agent installs one for your own use, without sudo. It runs only while you are logged
     in at the screen: not from boot, not over ssh alone, not after a log-out. macOS may keep it from
-    other Macs until you allow Python in System Settings > Privacy & Security > Local Network. A Mac
-    has one of both.
+    other Macs: allow Python in System Settings > Privacy & Security > Local Network, if it is in
+    that list, which may not help. A Mac has one of both.
 
     \b
     Examples:

@@ -12,7 +12,8 @@ SAME_REASON_SECONDS = 60.0
 """The same reason of the same source is logged once in so long."""
 LINES_PER_MINUTE = 10
 MAX_REMEMBERED = 256
-MAX_REASON_CHARS = 300
+MAX_REASON_CHARS = 500
+"""A cure of this machine's own is in it whole; what a stranger sends is not."""
 
 log = structlog.get_logger(__name__)
 

@@ -30,13 +30,18 @@ AT_ONCE_SECONDS = 0.1
 """Nobody who is asked over a cable, and is off, is given up so soon."""
 REFUSALS, LASTING_SECONDS = 3, 10.0
 """So many in a row, the last so long after the first, are no accident."""
-LET_OUT = (
-    "run it as a service ('sudo elasticctl service install'), in Apple's Terminal or over ssh, or"
-    " allow another terminal or an agent's Python in System Settings > Privacy & Security > Local"
-    " Network; or open its firewall"
+BY_HAND = (
+    "in Apple's Terminal, or over ssh, in a session that stays open: not tmux, screen or nohup"
 )
-"""Apple's TN3179: what runs from Terminal and over ssh is let out, with its children. Another
-terminal is an app like any."""
+"""Apple's TN3179: what runs from Terminal and over ssh is let out, with its children. In the field
+it is so while the session lives that it was started in."""
+LET_OUT = (
+    "install the service of the whole Mac ('sudo elasticctl service install'), which alone needs"
+    f" nothing; or run it {BY_HAND}; or open its firewall; or allow what runs it in System Settings"
+    " > Privacy & Security > Local Network, if it is in that list: that may not help a Python"
+)
+"""Another terminal is an app like any. It may be missing there, or be on and refused all the same;
+an agent's Python, too (reports from the field, 2026)."""
 CURE = f"this Mac lets nothing out to it, though it is in its own network: {LET_OUT}"
 
 

@@ -25,7 +25,7 @@ from elasticd.errors import DamageError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME, MEMBER
 from elasticd.shell.daemon import main
-from elasticd.shell.network.wall import LASTING_SECONDS, REFUSALS, Wall
+from elasticd.shell.network.wall import LASTING_SECONDS, LET_OUT, REFUSALS, Wall
 from elasticd.shell.storage import founding, health, issuing, papers
 from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.homefolders import FILES, FOLDERS
@@ -358,7 +358,7 @@ def test_what_a_daemon_says_of_a_mac_that_lets_nothing_out(home: Path) -> None:
     (found,) = walled(home, {"walled": list(wall.told())})
     assert found.wrong and found.cause.startswith("its daemon finds no route to 10.0.0.2:7070: ")
     assert found.cause.endswith("though it is in its own network")
-    assert "allow another terminal or an agent's Python in System Settings" in found.cure
+    assert found.cure == LET_OUT[:1].upper() + LET_OUT[1:]
 
 
 def test_what_failed_inside_a_daemon_is_noted(home: Path) -> None:

@@ -13,6 +13,7 @@ from elasticd.cli import invitations
 from elasticd.cli.invitations import Answer, HereAndAlive, Invited, outcome, plan
 from elasticd.errors import ConfigError
 from elasticd.settings import hostfile
+from elasticd.shell.network.wall import BY_HAND
 from elasticd.types import is_node_id
 
 HERE = HereAndAlive(
@@ -70,7 +71,7 @@ def test_slots_are_nodes_with_homes_and_ports_of_their_own() -> None:
     )
     assert three.label == "me@mac-2.lan (mac-2-3)"
     note = invitations.of_services([one, two, three])
-    assert note is not None and "one elasticd of a machine" in note
+    assert note is not None and "one elasticd of a machine" in note and BY_HAND in note
 
 
 def test_the_first_slot_of_this_machine_is_this_node() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from elasticd.shell.network import dialling, transfer
-from elasticd.shell.network.wall import CURE, LASTING_SECONDS, REFUSALS, Wall, own_networks
+from elasticd.shell.network.wall import BY_HAND, CURE, LASTING_SECONDS, REFUSALS, Wall, own_networks
 from tests.ports import free_address
 from tests.unit.shell.network.daemons import Daemon, running, until
 
@@ -45,6 +45,13 @@ def test_what_is_its_own_doing(system: str, address: str, seconds: float, is_her
     told = [found.met(address, seconds) for _ in range(REFUSALS)]
     assert told == [False] * (REFUSALS - 1) + [is_here]
     assert found.told() == ([f"{address}: {CURE}"] if is_here else [])
+
+
+def test_the_cure_begins_with_what_helps_surely_and_ends_with_what_may_not() -> None:
+    """A permission that is on may be refused all the same; a session may outlive its terminal."""
+    ways = ["sudo elasticctl service install", BY_HAND, "firewall", "System Settings", "may not"]
+    places = [CURE.index(way) for way in ways]
+    assert places == sorted(places) and "not tmux, screen or nohup" in BY_HAND
 
 
 @pytest.mark.parametrize(
