@@ -36,7 +36,7 @@ from elasticd.launchd.launchctl import (
 from elasticd.launchd.otherdisk import is_apart, require_mounted
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
 from elasticd.launchd.protected import doubts, require_open
-from elasticd.pasting import of_home, quoted
+from elasticd.pasting import of_home, pasted, quoted
 from elasticd.supervision.givenhome import make_home
 from elasticd.supervision.program import own_program
 from elasticd.supervision.service import (
@@ -465,4 +465,4 @@ def _whole(home: Path) -> str:
 
 
 def _would_run(calls: Sequence[Sequence[str]]) -> str:
-    return "".join(f"# would run: launchctl {' '.join(call)}\n" for call in calls)
+    return "".join(f"# would run: {pasted('launchctl', *call)}\n" for call in calls)

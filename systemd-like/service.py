@@ -16,6 +16,7 @@ from typing import Protocol
 
 from elasticd import systemtools
 from elasticd.errors import OperationError, UsageError
+from elasticd.pasting import pasted
 from elasticd.supervision.givenhome import make_home
 
 UNIT_NAME = "elasticd.service"
@@ -332,4 +333,4 @@ class SystemdService:
 
 
 def _would_run(calls: Sequence[Sequence[str]]) -> str:
-    return "".join(f"# would run: systemctl {' '.join(call)}\n" for call in calls)
+    return "".join(f"# would run: {pasted('systemctl', *call)}\n" for call in calls)

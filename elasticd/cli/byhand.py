@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 
 from elasticd.cli.output import shown_bytes
 from elasticd.cli.reset import records_of
@@ -87,5 +86,5 @@ def _listed(found: Sized) -> str:
 
 
 def _removes(found: Sized) -> str:
-    command = quoted(f"rm -r {' '.join(quote(str(path)) for _, path in found)}")
+    command = quoted("rm -r", *(path for _, path in found))
     return f"{command} frees {shown_bytes(sum(size for size, _ in found))}"

@@ -181,16 +181,16 @@ def starting(home: Path) -> str:
     """What is to be done, so that a member's daemon runs."""
     of = home_option(home)
     if is_local(home):
-        return f"start it with its local cluster: 'elasticctl local up{of}'"
-    install = quoted(f"elasticctl service install{home_behind_sudo(home)}")
-    return f"start its daemon: {install}, or 'elasticd run{of}' to watch it"
+        return f"start it with its local cluster: {quoted('elasticctl local up', *of)}"
+    install = quoted("elasticctl service install", *home_behind_sudo(home))
+    return f"start its daemon: {install}, or {quoted('elasticd run', *of)} to watch it"
 
 
 def restarting(home: Path) -> str:
     """The command that has a daemon begin anew: that of this node, also of a local cluster's."""
     if is_local(home):
         return quoted(of_home("service restart", home))
-    return f"'elasticctl service restart{home_option(home)}'"
+    return quoted("elasticctl service restart", *home_option(home))
 
 
 def checked_id(given: str | None, settings: NodeConfig) -> NodeId:

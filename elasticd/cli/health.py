@@ -267,7 +267,7 @@ def _silent(home: Path, process: psutil.Process, error: NoDaemonError) -> HomeFi
             return HomeFinding(
                 home / DAEMON_FILE,
                 f"it names a process of another account ({pid}), which is not this home's daemon",
-                f"Remove it once no daemon of this home runs: {quoted(f'rm {home / DAEMON_FILE}')}",
+                f"Remove it once no daemon of this home runs: {quoted('rm', home / DAEMON_FILE)}",
             )
     how = "listens no more" if isinstance(error, NobodyListens) else "does not answer"
     kill = quoted(f"kill -9 {pid}")

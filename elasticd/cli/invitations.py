@@ -6,11 +6,10 @@ import ipaddress
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any, Literal
 
 from elasticd.errors import ConfigError
-from elasticd.pasting import quoted
+from elasticd.pasting import quoted, word
 from elasticd.settings.config import DEFAULT_LISTEN, split_address
 from elasticd.settings.hostfile import HostList, ListedHost
 from elasticd.settings.rules import one_line, show
@@ -84,7 +83,7 @@ class Invited:
         """What is to be run there, for its shell."""
         # The shell there is to know its own account's home folder.
         own = "~/" if program.startswith("~/") else ""
-        words = [own + quote(program.removeprefix(own)), "cluster", "join", token]
+        words = [own + word(program.removeprefix(own)), "cluster", "join", token]
         if self.node is not None:
             words += ["--node-id", self.node]
         if self.listen is not None:
@@ -234,7 +233,7 @@ def what_is_left(outcomes: Sequence[tuple[Invited, JoinOutcome]]) -> list[str]:
         left.append(f"start the daemon of {', '.join(names)}: 'elasticctl service install' there")
     for who, what in idle:
         if who.home is not None:
-            command = quoted(f"elasticd run --home {quote(what.home)}")
+            command = quoted("elasticd run --home", what.home)
             left.append(f"start {what.node} on {who.ssh}: {command}")
     return left
 

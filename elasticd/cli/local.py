@@ -38,6 +38,7 @@ from elasticd.core.words.requests.nodes import ShutDown
 from elasticd.core.words.requests.wire import ASKED
 from elasticd.counting import counted
 from elasticd.errors import DamageError, NoDaemonError, OperationError, ProtocolError, UsageError
+from elasticd.pasting import quoted
 from elasticd.settings import config
 from elasticd.settings.config import NodeConfig
 from elasticd.settings.localhomes import count_at, node_homes
@@ -156,8 +157,8 @@ def down(home: Path, patience_seconds: float = DOWN_SECONDS) -> list[str]:
         if (daemon := find_daemon(home)) is not None:
             raise OperationError(
                 f"{home}: its daemon runs (process {daemon.pid}) and is in no local cluster; end it"
-                f" with 'elasticctl service stop{home_option(home)}', or with Ctrl-C where it was"
-                " started"
+                f" with {quoted('elasticctl service stop', *home_option(home))}, or with Ctrl-C"
+                " where it was started"
             )
         return []
     with _locked(home):

@@ -19,7 +19,7 @@ from elasticd.cli.mac.probes import probe_named
 from elasticd.cli.mac.running import run_probe
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError
-from elasticd.pasting import quoted
+from elasticd.pasting import pasted, quoted
 from elasticd.preflight.finding import ProbeFinding, warned
 from elasticd.preflight.nodes import (
     MOST_SKEW_SECONDS,
@@ -66,7 +66,7 @@ def facts(own: OwnFacts) -> NodeFacts:
 def _unlink(folder: Path) -> str:
     """What removes links of ours that lead nowhere, as a cure; there may be hundreds."""
     name = f'"{LINKS_PREFIX}*"'
-    find = f"find -L {folder}/ -maxdepth 1 -name {name} -type l -exec rm {{}} +"
+    find = f"{pasted('find -L', f'{folder}/')} -maxdepth 1 -name {name} -type l -exec rm {{}} +"
     return f"Nothing has to be done. To remove them: {quoted(find)}"
 
 
@@ -175,7 +175,7 @@ class Machine:
         path = home / ROSTER_NAME
         if living := ChildRoster(path).living():
             named = ", ".join(f"{each.role} {each.pid}" for each in living)
-            kill = quoted(f"kill -9 {' '.join(str(each.pid) for each in living)}")
+            kill = quoted("kill -9", *(str(each.pid) for each in living))
             yield HomeFinding(
                 path,
                 f"no daemon runs, and processes that it has started do: {named}",

@@ -36,6 +36,7 @@ from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.counting import counted
 from elasticd.errors import NoDaemonError, OperationError, UsageError
 from elasticd.namedfile import refuse_no_file
+from elasticd.pasting import quoted
 from elasticd.preflight.trials import Setting, Trial
 from elasticd.removing import remove_tree
 from elasticd.settings.job import JobSpec, load
@@ -375,7 +376,8 @@ class _TrialsShown:
         elif written:
             screen.say(f"{path}: batch.micro = {change} is written.")
         else:
-            screen.say(f"'elasticctl optimize {path} --write' measures again and writes it.")
+            again = quoted("elasticctl optimize", path, "--write")
+            screen.say(f"{again} measures again and writes it.")
 
 
 def _row(trial: Trial) -> tuple[object, ...]:

@@ -44,8 +44,8 @@ class NobodyListens(NoDaemonError):
 
     def __init__(self, home: Path) -> None:
         of = home_option(home)
-        local = quoted(f"elasticctl local up{of}")
-        service = quoted(f"elasticctl service install{home_behind_sudo(home)}")
+        local = quoted("elasticctl local up", *of)
+        service = quoted("elasticctl service install", *home_behind_sudo(home))
         start = f"{local} or {service}"
         if is_cluster(cluster_of(home)):
             start = local

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from shlex import quote
 
 from elasticd.settings.localhomes import cluster_of, node_homes
 from elasticd.settings.places import SOCKET_NAME, default_home
@@ -34,18 +33,17 @@ def local_home(given: Path | None) -> Path:
     return default_home().absolute() / LOCAL
 
 
-def home_option(home: Path) -> str:
-    """What names ``home`` behind a command, for the shell; nothing where the command means it
-    anyway."""
+def home_option(home: Path) -> tuple[str, ...]:
+    """The words that name ``home`` behind a command; none where the command means it anyway."""
     named = cluster_of(home)
-    return "" if named in (user_home(None), local_home(None)) else f" --home {quote(str(named))}"
+    return () if named in (user_home(None), local_home(None)) else ("--home", str(named))
 
 
-def home_behind_sudo(home: Path) -> str:
+def home_behind_sudo(home: Path) -> tuple[str, ...]:
     """As :func:`home_option`, for what may be said with sudo, which drops ELASTICD_HOME."""
     if option := home_option(home):
         return option
-    return f" --home {quote(str(home))}" if os.environ.get("ELASTICD_HOME") else ""
+    return ("--home", str(home)) if os.environ.get("ELASTICD_HOME") else ()
 
 
 def sockets(home: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from elasticd.counting import counted, gibibytes
+from elasticd.pasting import word
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.needs import JobNeeds, JobSeen, NamedPath, NeedsMet, PathFacts
 from elasticd.preflight.nodes import CheckResult
@@ -79,7 +80,10 @@ def _interpreter(needs: JobNeeds, each: JobSeen, all_: Sequence[JobSeen]) -> Ite
         return
     value = f"Python {facts.python}, MLX {facts.mlx or 'not installed'}"
     if not facts.mlx and not needs.plain:
-        yield failed(value, f"Install it for that interpreter there: {named} -m pip install mlx")
+        python = needs.python or "python3"
+        yield failed(
+            value, f"Install it for that interpreter there: {word(python)} -m pip install mlx"
+        )
         return
     usual = _most(_bits(other.facts) for other in all_ if other.facts.python)
     if _bits(facts) == usual:

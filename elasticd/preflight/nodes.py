@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from elasticd.counting import gibibytes
+from elasticd.pasting import pasted
 from elasticd.preflight.finding import ProbeFinding, ProbeVerdict, failed, passed, warned
 from elasticd.preflight.power import (
     NOMINAL,
@@ -232,8 +233,8 @@ def _energy(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         return passed("not asked: no Mac")
     if name := low_power(each.facts.power):
         cure = (
-            f"On it: sudo pmset -a {name} 0. Or set it in System Settings > Battery, or > Energy of"
-            " a Mac without one"
+            f"On it: {pasted('sudo pmset -a', name, '0')}. Or set it in System Settings > Battery,"
+            " or > Energy of a Mac without one"
         )
         return warned(f"Low Power Mode is on ({name} 1): its GPU may be half as fast", cure)
     return passed("Low Power Mode is off" if each.facts.power else "pmset tells nothing")

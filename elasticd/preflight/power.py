@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
+from elasticd.pasting import pasted
 from elasticd.preflight.finding import ProbeFinding, passed, warned
 
 _SLEEP, _RESTART, _NAP = ("sleep", "0"), ("autorestart", "1"), ("powernap", "0")
@@ -62,8 +62,8 @@ def firewall_is_off(said: str) -> bool:
 def let_in(program: str, said: str) -> str:
     """How a program is let through macOS's firewall, which said that of itself, as a cure. State 2:
     it lets nothing in but what macOS needs, whatever was allowed."""
-    named = shlex.quote(program)
-    cure = f"let Python in: sudo {FIREWALL} --add {named} && sudo {FIREWALL} --unblockapp {named}"
+    add, unblock = (pasted(f"sudo {FIREWALL} --{do}", program) for do in ("add", "unblockapp"))
+    cure = f"let Python in: {add} && {unblock}"
     if "state = 2" in said.lower():
         return f"It blocks all incoming connections: sudo {FIREWALL} --setblockall off. Then {cure}"
     return f"If peers can't connect to this Mac, {cure}"

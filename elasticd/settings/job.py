@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from elasticd.errors import ConfigError
+from elasticd.pasting import pasted
 from elasticd.settings import optimizers
 from elasticd.settings import plain as plains
 from elasticd.settings import recipe as recipes
@@ -57,7 +58,6 @@ _SECRETS = (("job", "env"),)
 """Tables of which no error shows what is in them."""
 NOTEBOOK = ".ipynb"
 _SCRIPTS = (".py", NOTEBOOK)
-_AS_SCRIPT = "make a script of it (jupyter nbconvert --to script {})"
 _VALUE = f"a string of UTF-8, in quotes, of at most {MAX_TEXT_LENGTH} characters, none of them NUL"
 Best = Literal["lowest", "highest"]
 _count = integer(1, 2**31 - 1)
@@ -321,12 +321,16 @@ def _refuse_script(path: Path) -> None:
     if path.suffix not in _SCRIPTS or not path.is_file():
         return
     script, toml = path.with_suffix(".py"), path.with_name("job.toml")
-    first = f"a notebook: {_AS_SCRIPT.format(path)}. Then" if path != script else "a script:"
+    first = f"a notebook: {_as_script(path)}. Then" if path != script else "a script:"
     raise ConfigError(
         f"is {first} submit the job.toml that names it, as entrypoint = {show(script.name)} in"
-        f" [job]: elasticctl submit {toml} (docs/writing-jobs.md shows a minimal one)",
+        f" [job]: {pasted('elasticctl submit', toml)} (docs/writing-jobs.md shows a minimal one)",
         file=str(path),
     )
+
+
+def _as_script(notebook: str | Path) -> str:
+    return f"make a script of it ({pasted('jupyter nbconvert --to script', notebook)})"
 
 
 def _check_files(document: Document, folder: Path, names: Sequence[str]) -> None:
@@ -430,7 +434,7 @@ def _check_entrypoint(document: Document, folder: Path, entrypoint: str) -> None
     if not is_file:
         raise document.error(key, f"{show(entrypoint)} is not a file")
     if script.suffix == NOTEBOOK:
-        cure, made = _AS_SCRIPT.format(entrypoint), Path(entrypoint).with_suffix(".py")
+        cure, made = _as_script(entrypoint), Path(entrypoint).with_suffix(".py")
         message = f"{show(entrypoint)} is a notebook: {cure}, and name that, {show(str(made))}"
         raise document.error(key, message)
 

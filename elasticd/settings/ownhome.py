@@ -9,10 +9,10 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from elasticd.errors import UsageError
+from elasticd.pasting import pasted, quoted
 
 if TYPE_CHECKING:
     from elasticd.settings.volumes import Volume
@@ -58,8 +58,8 @@ def refuse_ownerless(home: Path, me: int | None = None) -> None:
         account = account_name(os.geteuid() if me is None else me)
         cure = (
             "stop the daemon first if one runs ('elasticctl service stop', or 'elasticctl local"
-            f" down'), then 'sudo diskutil enableOwnership {quote(disk.mounted)}', then"
-            f" 'sudo chown -R {account} {quote(str(home))}'; or {cure}"
+            f" down'), then {quoted('sudo diskutil enableOwnership', disk.mounted)}, then"
+            f" {quoted('sudo chown -R', account, home)}; or {cure}"
         )
     raise UsageError(
         f"{home} is on a disk on which macOS ignores who owns a file ({disk.mounted},"
@@ -87,17 +87,17 @@ def refuse_open(home: Path, me: int | None = None) -> None:
         raise UsageError(
             f"{home} belongs to another account of this machine ({account_name(found.st_uid)}),"
             " which could command the daemon so: ask as that account, name another home, or"
-            f" 'chown -R {account_name(me)} {quote(str(home))}' if what is in it is to be trusted"
+            f" {quoted('chown -R', account_name(me), home)} if what is in it is to be trusted"
         )
     if found.st_mode & stat.S_IWOTH:
         raise UsageError(
             f"{home} can be written by every account of this machine, which could command the"
-            f" daemon so: chmod 700 {quote(str(home))}"
+            f" daemon so: {pasted('chmod 700', home)}"
         )
     if found.st_mode & stat.S_IWGRP and not _is_alone(me, found.st_gid):
         raise UsageError(
             f"{home} can be written by the group {group_name(found.st_gid)}, which could command"
-            f" the daemon so: chmod 700 {quote(str(home))}"
+            f" the daemon so: {pasted('chmod 700', home)}"
         )
 
 
@@ -131,7 +131,7 @@ def _refuse_passed(path: Path, home: Path, me: int) -> None:
     if not link and found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise UsageError(
             f"{path}, on the way to {home}, can be written by every account of this machine, which"
-            f" could put another home in its place: chmod o-w {quote(str(path))}"
+            f" could put another home in its place: {pasted('chmod o-w', path)}"
         )
 
 

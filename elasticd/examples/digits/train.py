@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from shlex import quote
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -36,7 +37,7 @@ def load_samples() -> list[Sample]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        sys.exit(f"digits: needs scikit-learn: {sys.executable} -m pip install scikit-learn")
+        sys.exit(f"digits: needs scikit-learn: {quote(sys.executable)} -m pip install scikit-learn")
     images, classes = load_digits(return_X_y=True)
     images = images.astype(np.float32).reshape(-1, 8, 8, 1) / 16
     return [(image, int(label)) for image, label in zip(images, classes, strict=True)]

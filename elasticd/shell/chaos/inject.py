@@ -34,6 +34,7 @@ from elasticd.core.words.requests.chaos import (
 )
 from elasticd.core.words.trainers import TO_TRAINER, StrainMemory
 from elasticd.errors import OperationError, UsageError
+from elasticd.pasting import pasted
 from elasticd.shell.chaos.cuts import Cutter, LinkCut
 from elasticd.shell.children.server import Child, ChildServer
 from elasticd.shell.children.watch import ChildWatch
@@ -303,9 +304,9 @@ def _require_sense(order: CutOrder) -> None:
 
 def wake_later(pids: Sequence[int], seconds: float) -> None:
     """Have a process of its own let these go on after so long, for a daemon that stops itself."""
-    names = " ".join(map(str, pids))
+    wake = pasted("kill -CONT", *map(str, pids))
     subprocess.run(
-        ["/bin/sh", "-c", f"(sleep {seconds:f}; kill -CONT {names}) &"],
+        ["/bin/sh", "-c", f"(sleep {seconds:f}; {wake}) &"],
         check=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

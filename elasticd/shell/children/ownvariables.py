@@ -7,10 +7,10 @@ no place in it. The file is read anew for each trainer.
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 from elasticd.errors import OperationError
+from elasticd.pasting import pasted
 
 FILE_NAME = "secrets.env"
 MOST_BYTES = 1 << 20
@@ -28,7 +28,7 @@ def own_variables(home: Path) -> dict[str, str]:
         with path.open("rb") as file:
             if path.stat().st_mode & 0o077:
                 raise OperationError(
-                    f"{path}: other accounts may look into it: chmod 600 {shlex.quote(str(path))}"
+                    f"{path}: other accounts may look into it: {pasted('chmod 600', path)}"
                 )
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from elasticd import archive
 from elasticd.checkpoints.store import LocalStore
 from elasticd.counting import counted
 from elasticd.errors import DamageError, ElasticdError, OperationError, StateError
-from elasticd.pasting import of_home, quoted
+from elasticd.pasting import of_home, pasted, quoted
 from elasticd.settings import config
 from elasticd.settings.config import split_address
 from elasticd.settings.localhomes import begun_anew, is_local
@@ -90,9 +90,9 @@ def _foreign(home: Path, me: int) -> HomeFinding | None:
     owner = home.stat().st_uid
     if me in (0, owner):
         return None
-    name = account_name(owner)
-    command = f"sudo -u {name} {of_home('doctor', home)}"
-    cause = f"belongs to the account {name}, for which alone the files in it are"
+    account = account_name(owner)
+    command = f"{pasted('sudo -u', account)} {of_home('doctor', home)}"
+    cause = f"belongs to the account {account}, for which alone the files in it are"
     return HomeFinding(home, cause, f"Ask as that account: {quoted(command)}")
 
 

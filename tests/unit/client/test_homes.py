@@ -64,19 +64,20 @@ def test_sockets_are_those_of_the_home_then_of_its_nodes(home: Path) -> None:
 def test_behind_sudo_a_home_of_the_environment_is_named(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert home_behind_sudo(place) == home_option(place) == ""
-    assert home_behind_sudo(tmp_path) == home_option(tmp_path) == f" --home {tmp_path}"
+    named = ("--home", str(tmp_path))
+    assert home_behind_sudo(place) == home_option(place) == ()
+    assert home_behind_sudo(tmp_path) == home_option(tmp_path) == named
     monkeypatch.setenv("ELASTICD_HOME", str(tmp_path))
-    assert home_option(tmp_path) == ""
-    assert home_behind_sudo(tmp_path) == f" --home {tmp_path}"
+    assert home_option(tmp_path) == ()
+    assert home_behind_sudo(tmp_path) == named
 
 
 def test_a_command_names_a_home_that_is_not_meant_anyway(place: Path, tmp_path: Path) -> None:
     spaced = tmp_path / "a home"
     (spaced / "node-1").mkdir(parents=True)
-    assert home_option(spaced / "node-1").endswith("node-1'"), "it is only called so"
+    assert home_option(spaced / "node-1")[1].endswith("node-1"), "it is only called so"
     (spaced / LOCAL_LOCK_NAME).touch()
-    assert home_option(spaced) == f" --home '{spaced}'" == home_option(spaced / "node-1")
+    assert home_option(spaced) == ("--home", str(spaced)) == home_option(spaced / "node-1")
     (place / "local" / "node-0").mkdir(parents=True)
     (place / "local" / LOCAL_LOCK_NAME).touch()
-    assert home_option(place / "local") == "" == home_option(place / "local" / "node-0")
+    assert home_option(place / "local") == () == home_option(place / "local" / "node-0")

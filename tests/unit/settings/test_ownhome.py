@@ -101,7 +101,7 @@ def test_a_disk_of_a_mac_on_which_owners_do_not_count_holds_no_home(
         refuse_ownerless(home, owner())
     first, _, then = str(caught.value).partition("'elasticctl service stop'")
     assert "/Volumes/My disk, apfs" in first
-    assert "'sudo diskutil enableOwnership '/Volumes/My disk''" in then
+    assert ", then sudo diskutil enableOwnership '/Volumes/My disk', then" in then
 
 
 @pytest.mark.parametrize("kind", ["exfat", "msdos", "smbfs", "nfs", "webdav", "ntfs"])
