@@ -5,7 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,19 @@ def no_users_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELASTICD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def travel() -> Iterator[Callable[[str], None]]:
+    """Puts this process into another time zone."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def go(where: str) -> None:
+            patch.setenv("TZ", where)
+            time.tzset()
+
+        yield go
+    time.tzset()
 
 
 @pytest.fixture(scope="session")

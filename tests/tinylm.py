@@ -30,6 +30,8 @@ TEMPLATE = (
     "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}a:{% endif %}"
 )
+NEVER_ON_ONE_DAY = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
+"""Time zones between which 25 hours lie."""
 LORA = """\
 model: model
 train: true
@@ -101,6 +103,16 @@ def write_model(folder: Path, seed: int = 0, bits: int = 0) -> Path:
     weights: Any = tree_flatten(model.parameters())
     mx.save_safetensors(str(folder / "model.safetensors"), dict(weights))
     return folder
+
+
+def write_day(folder: Path) -> None:
+    """Have the template of a model folder write the day, as that of Llama 3.1 does."""
+    for file in folder.glob("chat_template*"):
+        file.unlink()
+    settings = folder / "tokenizer_config.json"
+    template = "Today: {{ strftime_now('%d %b %Y') }}\n" + TEMPLATE
+    said = {**json.loads(settings.read_text()), "chat_template": template}
+    settings.write_text(json.dumps(said))
 
 
 def completions(count: int, seed: int) -> list[dict[str, str]]:

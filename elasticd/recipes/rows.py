@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from elasticd.data.jsonlines import lines_of, named, no_utf8, parsed
 from elasticd.errors import UsageError
+from elasticd.recipes import templateday
 from elasticd.recipes.rowtokens import FileRows, TokenPart, parts_of
 from elasticd.settings.recipe import MlxLm
 from elasticd.settings.rules import one_line, show
@@ -108,6 +109,7 @@ def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any], mod
     names = ("prompt_key", "completion_key", "text_key")
     texts = [getattr(data, name) for name in names if hasattr(data, name)]
     chats = [data.chat_key] if hasattr(data, "chat_key") else []
+    day = templateday.day_for(str(getattr(tokenizer, "chat_template", "")))
 
     def process(row: dict[str, Any]) -> tuple[Sequence[int], int]:
         # What is wrong here mlx-lm trains as the text "None" and the like, or stops with Python's.
@@ -121,7 +123,8 @@ def tokens_of(first: dict[str, Any], tokenizer: Any, wanted: dict[str, Any], mod
                 )
             row = {**row, name: messages}
         try:
-            made: tuple[Sequence[int], int] = data.process(row)
+            with templateday.written(day):
+                made: tuple[Sequence[int], int] = data.process(row)
         except IndexError:
             if not any(row[name] == "" for name in texts):
                 raise

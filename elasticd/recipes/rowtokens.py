@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from elasticd.data.tokens import Tokens, cached
 from elasticd.errors import OperationError
+from elasticd.recipes.templateday import day_for
 from elasticd.settings.recipe import MlxLm
 
 _HEAD = 3
@@ -78,21 +80,26 @@ def parts_of(rows: FileRows, make: Make, key: str) -> Callable[[int], Sequence[T
 
 
 def identity(config: MlxLm) -> str:
-    """What tokens depend on but for the rows: the tokenizer's files, what it is read by, and what
-    the job says of rows. For a model that is :func:`located`.
+    """What tokens depend on but for the rows: the tokenizer's files, what it is read by, what the
+    job says of rows, and the day if its template writes the job's. For a model that is
+    :func:`located`.
 
     Raises:
         OSError: a file can't be read.
+        UsageError: the job's day is none.
     """
     from importlib.metadata import PackageNotFoundError, version
 
     digest, folder = blake3.blake3(), Path(config.model)
+    day: date | None = None
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if "/." in f"/{name}":
             continue  # what a Mac or the hub notes there, and tokenizers don't read
         if path.is_file() and path.suffix not in _WEIGHTS:
-            digest.update(f"\0{name}\0".encode() + blake3.blake3(path.read_bytes()).digest())
+            content = path.read_bytes()
+            digest.update(f"\0{name}\0".encode() + blake3.blake3(content).digest())
+            day = day_for(content) or day
     for package in ("mlx-lm", "transformers", "tokenizers", "jinja2", "elasticd"):
         try:
             digest.update(f"\0{package} {version(package)}".encode())
@@ -101,6 +108,7 @@ def identity(config: MlxLm) -> str:
     names = ("mask_prompt", "prompt_feature", "completion_feature", "chat_feature", "text_feature",
              "chosen_feature", "rejected_feature", "max_seq_length")  # fmt: skip
     said = [f"{name}={getattr(config, name, None)!r}" for name in names]
+    said += [f"day={day}"] if day else []
     return f"{type(config).__name__} {digest.hexdigest(16)} {' '.join(said)}"
 
 

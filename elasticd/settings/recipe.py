@@ -48,6 +48,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 MODEL_CONFIG = "config.json"
 _MODEL_FILES = (MODEL_CONFIG, "model*.safetensors*", "tokenizer*")
 DATA_FILES = ("train", "valid", "test")
+DAY_VARIABLE = "ELASTICD_DAY"
+"""Tells a trainer which day chat templates write: that on which the job was submitted, in UTC."""
 _MOST = 2**31 - 1
 _SCHEDULES = {
     "cosine_decay": (2, ("learning rate", "number of steps", "last learning rate")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,24 @@ def test_a_node_with_another_base_is_left_out(cluster: Cluster, tmp_path: Path) 
     (left_out,) = cluster.kinds(job, "node_unfit")
     assert left_out["node"] == other
     assert left_out["reason"].startswith("base/model.safetensors is ")
+
+
+def test_nodes_in_other_time_zones_write_one_day(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    """Where the template writes it: the day is not the same for both at any time."""
+    pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
+    rezoned = tinylm.JOB.replace("[recipe]", 'pass_env = ["TZ"]\n[recipe]')
+    job_file = tinylm.write_job(tmp_path / "tune", LORA, rezoned)
+    tinylm.write_day(tmp_path / "tune" / "model")
+    with make_cluster(tmp_path / "cluster", 2) as cluster:
+        for node, place in zip(cluster.nodes, tinylm.NEVER_ON_ONE_DAY, strict=True):
+            own = cluster.home / node / "secrets.env"
+            own.write_text(f"TZ={place}\n")
+            own.chmod(0o600)
+        job = cluster.client.submit(*prepare(job_file, ["world.min=2", *BRIEF]))
+        assert cluster.wait_end(job)["exact"]
+        assert not cluster.kinds(job, "node_unfit")
 
 
 def test_a_model_that_no_node_has_fails_the_job(cluster: Cluster, tmp_path: Path) -> None:

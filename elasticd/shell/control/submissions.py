@@ -9,6 +9,7 @@ import secrets
 import string
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from elasticd.archive import MAX_ARCHIVE_BYTES
@@ -22,6 +23,8 @@ from elasticd.core.words.requests.jobs import ArchivePart, JobNamed, NameJob, Su
 from elasticd.errors import OperationError, ProtocolError, UsageError
 from elasticd.ipc.accounts import account_of
 from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import DAY_VARIABLE
+from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.jobfiles import JobFiles
 from elasticd.shell.control.preflights import Preflights
 from elasticd.shell.control.server import Handlers, Stream, on
@@ -78,6 +81,7 @@ class Submissions:
     ask: Callable[[Callable[[int], e.Event]], Awaitable[Outcome]]
     foresee: Foresee = _as_it_is
     preflights: Preflights = field(default_factory=Preflights)
+    now: Callable[[], float] = unix_seconds
     _last: LastNumber = field(default_factory=LastNumber)
     _receiving: Places = field(default_factory=lambda: Places(MAX_RECEIVING, MAX_WAITING, _BUSY))
 
@@ -161,10 +165,15 @@ class Submissions:
         recipe = plain.pop("recipe", None)
         if recipe is not None:
             plain["job"]["entrypoint"] = NO_SCRIPT
+            plain["job"]["env"] = {DAY_VARIABLE: self._today(), **plain["job"]["env"]}
         return JobRecord(
             job, number, plain, digest, "queued", passed=passed,
             recipe="" if recipe is None else json.dumps(recipe, sort_keys=True),
         )  # fmt: skip
+
+    def _today(self) -> str:
+        """The same for all nodes, wherever they are: in UTC."""
+        return datetime.fromtimestamp(self.now(), UTC).date().isoformat()
 
     async def _signed(self, record: JobRecord, uid: int | None) -> JobRecord:
         """With who has submitted it, and where; not by what a client says of itself."""

@@ -23,6 +23,7 @@ from elasticd.core.words.requests.every import Outcome
 from elasticd.core.words.requests.jobs import ArchivePart, NameJob, SubmitJob, Submitted
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.job import JobSpec
+from elasticd.settings.recipe import DAY_VARIABLE
 from elasticd.shell.children import launches
 from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.control.jobfiles import JobFiles
@@ -257,12 +258,39 @@ def test_a_recipe_is_beside_the_settings_that_builds_of_before_read(
     assert "recipe" not in record.spec and JobSpec.from_dict(record.spec).train.steps == 9
     start = cast(e.StartTrainer, SimpleNamespace(job=record.id, spare=False))
     files = ChildFiles(tmp_path / "home")
-    assert (
-        JobSpec.from_dict(launches.trainer(start, record, files, "nonce", {}).settings["spec"])
-        == spec
-    )
+    told = JobSpec.from_dict(launches.trainer(start, record, files, "nonce", {}).settings["spec"])
+    assert replace(told, job=spec.job) == spec
     with pytest.raises(OperationError, match="recipe"):
         launches.trainer(start, replace(record, recipe="{"), files, "nonce", {})
+
+
+@pytest.mark.parametrize("place", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_templates_of_a_recipe_write_the_day_on_which_it_was_submitted(
+    tmp_path: Path, run: Run, travel: Callable[[str], None], place: str
+) -> None:
+    """In UTC, wherever the daemon is, or the one that its job.toml says. A script has none."""
+    travel(place)
+    daemon, recipe = Daemon(tmp_path), {"kind": "mlx-lm", "config": {"model": "/m"}}
+    one = JobSpec.from_dict({"job": {"name": "job"}, "recipe": recipe})
+    said = replace(one, job=replace(one.job, env={DAY_VARIABLE: "2025-01-02", "A": "b"}))
+
+    async def main() -> None:
+        submissions = daemon.start()
+        submissions.now = lambda: 1_700_006_399.0  # a second before its end
+        for spec in (one, said, SPEC):
+            await submissions.take(spec, DATA, archive.digest(DATA))
+
+    run(main())
+    environments = [record.spec["job"]["env"] for record in daemon.queued]
+    assert environments == [
+        {DAY_VARIABLE: "2023-11-14"},
+        {DAY_VARIABLE: "2025-01-02", "A": "b"},
+        {},
+    ]
+    start = cast(e.StartTrainer, SimpleNamespace(job=daemon.queued[0].id, spare=False))
+    files = ChildFiles(tmp_path / "home")
+    launch = launches.trainer(start, daemon.queued[0], files, "nonce", {"TZ": "Asia/Tokyo"})
+    assert launch.environment[DAY_VARIABLE] == "2023-11-14"
 
 
 def test_no_number_is_taken_after_which_there_is_none_for_others(tmp_path: Path, run: Run) -> None:
