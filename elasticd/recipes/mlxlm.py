@@ -157,7 +157,7 @@ class Training:
             model=self._model,
             optimizer=optimizer,
             loss=self._lesson.loss,
-            data=RowSource(samples, order, Path(config.data) / "train.jsonl"),
+            data=RowSource(samples, order, _rows_of(config, "train"), measured(config)),
             collate=self._collate,
             clip_norm=config.clip_norm,
             compile=config.compile,
@@ -193,10 +193,10 @@ class Training:
         self._have_best(run, spec.train.steps, folder)
 
     def _read(self, name: str) -> Rows | None:
-        path = Path(self._config.data) / f"{name}.jsonl"
-        tested = self._config.test and self._config.test_batches != 0
-        needed = name == "train" or (name == "test" and tested)
-        if (name == "test" or not path.exists()) and not needed:
+        path = _rows_of(self._config, name)
+        if name == "test" and path not in measured(self._config):
+            return None
+        if name == "valid" and not path.exists():
             return None
         return self._lesson.read(path)
 
@@ -273,6 +273,16 @@ class Training:
 
         found = run.evaluate(measure)
         return run.on_main(lambda: found)
+
+
+def measured(config: MlxLm) -> list[Path]:
+    """The files beside train.jsonl of which all nodes measure the loss, if they are there."""
+    batches = {"valid": config.val_batches, "test": config.test_batches if config.test else 0}
+    return [_rows_of(config, name) for name, most in batches.items() if most != 0]
+
+
+def _rows_of(config: MlxLm, name: str) -> Path:
+    return Path(config.data) / f"{name}.jsonl"
 
 
 def token_loss(

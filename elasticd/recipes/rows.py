@@ -33,6 +33,9 @@ from elasticd.train.steps.sampling import Permutation
 PAD_TO = 32
 """Widths of batches are multiples of this and one more, as each width is compiled anew."""
 _SHOWN = 10
+_MOST_MEASURED = 128
+"""Of a file that is only measured, digests that nodes tell one another: with those of train.jsonl
+and of another such file they are less than a fingerprint names one by one."""
 _HALF = re.compile("[\ud800-\udfff]")
 """What no text may have: JSON knows characters of two halves, and writes each as \\u…."""
 Row = tuple[NDArray[np.int32], int]
@@ -390,13 +393,26 @@ class RowSource:
     samples: Sequence[Sample]
     order: RowOrder
     path: Path
+    measured: Sequence[Path] = ()
+    """Files beside it of which only the loss is measured: the same on all nodes, or on none."""
 
     def __call__(self) -> RowStream:
         return RowStream(self.samples, self.order)
 
     def digests_by_file(self) -> Mapping[str, str]:
-        """By line, so that a node's that is another is named."""
-        return lines_of(self.path).named(self.path.name)
+        """By line, so that a node's that is another is named. What is measured goes by numbers of
+        samples: these count only where each trainer tells some, and one of an earlier release,
+        which tells of train.jsonl alone, is not odd for that."""
+        beside = [line for path in self.measured for line in _lines_measured(path)]
+        numbered = {f"sample {number}": line for number, line in enumerate(beside)}
+        return lines_of(self.path).named(self.path.name) | numbered
+
+
+def _lines_measured(path: Path) -> list[str]:
+    if not path.exists():
+        return [f"{path.name}: none"]
+    found = lines_of(path, _MOST_MEASURED).named(path.name)
+    return [f"{name}: {text}" for name, text in found.items()]
 
 
 class RowStream:

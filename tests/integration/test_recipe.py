@@ -90,24 +90,36 @@ def test_a_job_goes_on_without_a_node_that_lacks_the_model(
     assert left_out["reason"].endswith(f"the model folder {here} is not on this node")
 
 
+def _write_other_last_row(rows: Path) -> None:
+    other = {"prompt": "one", "completion": "other"}
+    tinylm.write_rows(rows / "train.jsonl", [*tinylm.completions(37, 37)[:-1], other])
+
+
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
-def test_a_node_with_other_data_is_left_out(cluster: Cluster, tmp_path: Path) -> None:
-    """One row of 37, the last, is different on it."""
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_write_other_last_row, "data/train.jsonl:37 is "),
+        (lambda rows: (rows / "valid.jsonl").unlink(), "valid.jsonl: none on "),
+    ],
+)
+def test_a_node_with_other_data_is_left_out(
+    change: Callable[[Path], None], said: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """One row of 37, the last, is different on it; or it has no rows to validate with."""
     pytest.importorskip("mlx_lm", reason="needs elasticd[lm]")
     job_file = tinylm.write_job(tmp_path / "tune", LORA)
     for node in cluster.nodes:
-        shutil.copytree(tmp_path / "tune" / "data", cluster.home / node / "rows")
+        rows = cluster.home / node / "rows"
+        shutil.copytree(tmp_path / "tune" / "data", rows, dirs_exist_ok=True)
     other = cluster.nodes[1]
-    tinylm.write_rows(
-        cluster.home / other / "rows" / "train.jsonl",
-        [*tinylm.completions(37, 37)[:-1], {"prompt": "one", "completion": "other"}],
-    )
+    change(cluster.home / other / "rows")
     here = "/proc/self/cwd/../../../rows"
     words = [f"recipe.config.data={here}", *BRIEF]
     job = cluster.client.submit(*prepare(job_file, words))
     cluster.wait_end(job)
     (left_out,) = cluster.kinds(job, "node_unfit")
-    assert left_out["node"] == other and "train.jsonl:37 is" in left_out["reason"]
+    assert left_out["node"] == other and said in left_out["reason"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")

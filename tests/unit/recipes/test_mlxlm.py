@@ -325,6 +325,18 @@ def test_a_job_ends_before_its_weights_are_read(config: MlxLm, tmp_path: Path) -
     )
 
 
+def test_only_files_that_are_measured_are_told(config: MlxLm) -> None:
+    """A node may lack the others."""
+
+    def names(**keys: Any) -> list[str]:
+        return [str(path) for path in mlxlm.measured(replace(config, data="rows", **keys))]
+
+    valid, test = "rows/valid.jsonl", "rows/test.jsonl"
+    assert names() == [valid] and names(test=True) == [valid, test]
+    assert names(val_batches=0, test=True, test_batches=-1) == [test]
+    assert not names(val_batches=0, test=True, test_batches=0)
+
+
 def test_a_folder_that_is_not_here_is_named(config: MlxLm, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not on this node"):
         models.check_model(replace(config, model=str(tmp_path / "none")))

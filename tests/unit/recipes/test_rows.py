@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from elasticd.errors import UsageError
 from elasticd.recipes import models
-from elasticd.recipes.rows import RowOrder, RowStream, collate, read_rows, told
+from elasticd.recipes.rows import RowOrder, RowSource, RowStream, collate, read_rows, told
+from elasticd.recovery.fitness import comparable
 from elasticd.settings.recipe import MlxLm
+from elasticd.types import NodeId
 from tests import tinylm
 
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "you"}]
@@ -277,3 +279,37 @@ def test_other_rows_have_another_order() -> None:
     one, two = (RowOrder.of(r, 4, 1).epoch(0).tolist() for r in (rows, other))
     assert one == RowOrder.of(rows, 4, 1).epoch(0).tolist()
     assert one[:4] != two[:4] and one != RowOrder.of(rows, 4, 2).epoch(0).tolist()
+
+
+def told_of(folder: Path, *measured: str) -> dict[str, str]:
+    """What a fingerprint has of the rows in a folder."""
+    files = [folder / f"{name}.jsonl" for name in measured]
+    source = RowSource((), RowOrder((1,), 1, 0), folder / "train.jsonl", files)
+    return {f"data/{name}": text for name, text in source.digests_by_file().items()}
+
+
+def test_rows_that_are_measured_are_told_by_line_or_that_there_are_none(tmp_path: Path) -> None:
+    have, other = tmp_path / "have", tmp_path / "other"
+    for folder, last in ((have, "one"), (other, "two")):
+        tinylm.write_rows(folder / "train.jsonl", tinylm.completions(3, 3))
+        tinylm.write_rows(folder / "valid.jsonl", [{"text": "same"}, {"text": last}])
+    told, as_other = told_of(have, "valid", "test"), told_of(other, "valid", "test")
+    assert told["data/sample 0"] == "valid.jsonl: 2 lines"
+    assert told["data/sample 3"] == "test.jsonl: none"
+    (line,) = (name for name in told if told[name] != as_other[name])
+    assert told[line].startswith("valid.jsonl:2: ")
+    (other / "valid.jsonl").unlink()
+    assert told_of(other, "valid")["data/sample 0"] == "valid.jsonl: none"
+
+
+def test_a_trainer_that_tells_no_rows_to_measure_is_not_odd(tmp_path: Path) -> None:
+    """It is of an earlier release. However much is told beside them, lines of train.jsonl are told
+    as there: a fingerprint names a thousand."""
+    for name in ("train", "valid", "test"):
+        tinylm.write_rows(tmp_path / f"{name}.jsonl", tinylm.completions(600, 1))
+    earlier, now = told_of(tmp_path), told_of(tmp_path, "valid", "test")
+    assert earlier.keys() < now.keys() and len(now) <= 1000
+    found = comparable({NodeId("a"): earlier, NodeId("b"): now})
+    assert found[NodeId("a")] == found[NodeId("b")] == earlier
+    both = {NodeId("a"): now, NodeId("b"): now}
+    assert comparable(both) == both
