@@ -14,6 +14,7 @@ from mlx.utils import tree_flatten
 from elasticd.errors import UsageError
 from elasticd.machinememory import machine_memory
 from elasticd.recipes.modelfiles import config_of, quantization_of, unloadable
+from elasticd.recipes.resuming import resume
 from elasticd.settings.recipe import HUB, MODEL_CONFIG, MlxLm
 from elasticd.settings.rules import meant, show
 from elasticd.train import Weighted
@@ -142,7 +143,8 @@ def prepare(model: Any, config: MlxLm) -> None:
     """Freeze the model but for what is trained, and give it its adapters.
 
     Raises:
-        UsageError: nothing would be trained, or there are fewer layers.
+        UsageError: nothing would be trained, there are fewer layers, or what it begins with does
+            not fit.
     """
     from mlx_lm.tuner.utils import linear_to_lora_layers
 
@@ -164,7 +166,7 @@ def prepare(model: Any, config: MlxLm) -> None:
         except ValueError as error:
             raise _untrainable(model, config, error) from None
     if config.resume_adapter_file is not None:
-        _resume(model, config.resume_adapter_file)
+        resume(model, config.resume_adapter_file)
     if not flat(model.trainable_parameters()):
         raise UsageError("nothing is trained: lora_parameters.keys name no module of the layers")
     if config.grad_checkpoint:
@@ -215,15 +217,3 @@ def flat(tree: Any) -> list[tuple[str, mx.array]]:
     """The arrays of a tree by path."""
     found: Any = tree_flatten(tree)
     return list(found)
-
-
-def _resume(model: Any, file: str) -> None:
-    try:
-        found: Any = mx.load(file)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"resume_adapter_file {file} can't be read: {error}") from None
-    there = dict(flat(model.parameters()))
-    for name, array in found.items():
-        if name not in there or there[name].shape != array.shape:
-            raise UsageError(f"resume_adapter_file {file}: {name} does not fit the model")
-    model.load_weights(list(found.items()), strict=False)

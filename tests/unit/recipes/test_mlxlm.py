@@ -170,6 +170,31 @@ def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) ->
         )
 
 
+@pytest.mark.parametrize("kind", ["lora", "dora", "full"])
+def test_a_file_of_more_layers_than_are_trained_is_refused(
+    kind: str, model: Any, config: MlxLm, tmp_path: Path
+) -> None:
+    """The files that are written would lack a layer on which the others rely."""
+    config = replace(config, fine_tune_type=kind)  # type: ignore[arg-type]
+    models.prepare(model, config)
+    AdapterFolder(tmp_path, "", model).write(ADAPTERS)
+    config = replace(config, resume_adapter_file=str(tmp_path / ADAPTERS))
+    models.prepare(models.load(config)[0], config)
+    with pytest.raises(UsageError, match=r"trains layer 0 too: num_layers must be at least 2$"):
+        models.prepare(models.load(config)[0], replace(config, num_layers=1))
+
+
+def test_what_is_not_trained_is_not_taken_from_a_file(config: MlxLm, tmp_path: Path) -> None:
+    file = tmp_path / ADAPTERS
+    mx.save_safetensors(str(file), {"model.norm.weight": mx.zeros((64,))})
+    with pytest.raises(UsageError, match=r"model\.norm\.weight is not trained here"):
+        models.prepare(models.load(config)[0], replace(config, resume_adapter_file=str(file)))
+    mx.save(str(tmp_path / "a.npy"), mx.zeros((2,)))
+    config = replace(config, resume_adapter_file=str(tmp_path / "a.npy"))
+    with pytest.raises(UsageError, match="has no names"):
+        models.prepare(models.load(config)[0], config)
+
+
 def test_only_what_is_trained_is_reduced(model: Any, config: MlxLm) -> None:
     models.prepare(model, replace(config, num_layers=1))
     trained: Any = tree_flatten(model.trainable_parameters())
