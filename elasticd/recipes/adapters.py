@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,49 @@ BEST = "best_adapters.safetensors"
 CONFIG = "adapter_config.json"
 _STEP, _LOSS = "step", "validation_loss"
 """In the head of a file."""
+_KIND, _SCALE = "fine_tune_type", "scale"
+"""There, too: what the same weights mean something else with."""
 _BESIDE = "written-"
 """Begins the name of a file that is being written, in the library's own folder: nobody copies from
 there, or says that it doesn't."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Meaning:
+    """What adapters mean beside their weights; None: that is not known, or they have none."""
+
+    kind: str | None
+    """``fine_tune_type``"""
+    scale: float | None
+
+    @classmethod
+    def of(cls, config: MlxLm) -> Meaning:
+        """That of what a job with this ``config`` trains."""
+        full = config.fine_tune_type == "full"
+        return cls(config.fine_tune_type, None if full else config.lora_parameters.scale)
+
+    @classmethod
+    def told(cls, file: Path, head: Mapping[str, str]) -> Meaning:
+        """What is said of a ``file``: by its ``head``, or else by mlx-lm's file beside it."""
+        if _KIND in head:
+            return cls(head[_KIND], _number(head.get(_SCALE)))
+        said: Any = None
+        with contextlib.suppress(OSError, ValueError):
+            said = json.loads((file.parent / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(said, dict):
+            return cls(None, None)
+        kind, lora = said.get(_KIND), said.get("lora_parameters")
+        scale = _number(lora.get(_SCALE)) if isinstance(lora, dict) else None
+        return cls(kind if isinstance(kind, str) else None, scale)
+
+
 class AdapterFolder:
     """Where a rank's adapters lie. Each rank writes its own, so that none is lost with main."""
 
-    def __init__(self, output: Path, below: str, model: Any) -> None:
+    def __init__(self, output: Path, below: str, model: Any, meaning: Meaning) -> None:
         """``below``: the folder's name in the job's ``output`` folder; "": that itself."""
         self._folder, self._model = output / below, model
+        self._meaning = meaning
         self._own = output / OWN_FOLDER
         self._best: float | None = None
         """Of the best adapters that are here, if that is known: their validation loss."""
@@ -56,8 +89,9 @@ class AdapterFolder:
         """Write all that is trained, under each of these names: whole, or not at all. With its
         ``step`` and the validation ``loss`` there, if that was measured."""
         tensors: Any = tree_flatten(self._model.trainable_parameters())
-        told = {_STEP: step, _LOSS: loss}
-        said = {name: repr(value) for name, value in told.items() if value is not None}
+        meaning = self._meaning
+        told = {_STEP: step, _LOSS: loss, _KIND: meaning.kind, _SCALE: meaning.scale}
+        said = {name: str(value) for name, value in told.items() if value is not None}
         for name in names:
             beside = self._own / f"{_BESIDE}{name}"
             mx.save_safetensors(str(beside), dict(tensors), said)
@@ -102,6 +136,12 @@ class AdapterFolder:
 def numbered(step: int) -> str:
     """The name that mlx-lm gives the adapters of a step."""
     return f"{step:07d}_{ADAPTERS}"
+
+
+def _number(value: Any) -> float | None:
+    with contextlib.suppress(TypeError, ValueError):
+        return float(value)
+    return None
 
 
 def _said(path: Path) -> tuple[int | None, float | None]:

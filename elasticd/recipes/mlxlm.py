@@ -21,7 +21,7 @@ import numpy as np
 from elasticd.counting import counted
 from elasticd.errors import UsageError
 from elasticd.recipes import dpo, hubdata, packing
-from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
+from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, Meaning, numbered
 from elasticd.recipes.fusing import fused
 from elasticd.recipes.losses import LOSSES, LossLog
 from elasticd.recipes.models import (
@@ -163,7 +163,8 @@ class Training:
             compile=config.compile,
             base=self._base,
         )
-        folder = AdapterFolder(run.output_dir, config.adapter_path, self._model)
+        meaning = Meaning.of(config)
+        folder = AdapterFolder(run.output_dir, config.adapter_path, self._model, meaning)
         assert spec.recipe is not None
         folder.write_config(spec, spec.recipe.config)  # as it is named, not where it lies here
         losses = LossLog(run.open(LOSSES), spec.train.steps)

@@ -166,7 +166,7 @@ def prepare(model: Any, config: MlxLm) -> None:
         except ValueError as error:
             raise _untrainable(model, config, error) from None
     if config.resume_adapter_file is not None:
-        resume(model, config.resume_adapter_file)
+        resume(model, config, config.resume_adapter_file)
     if not flat(model.trainable_parameters()):
         raise UsageError("nothing is trained: lora_parameters.keys name no module of the layers")
     if config.grad_checkpoint:

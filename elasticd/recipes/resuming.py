@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from elasticd.errors import UsageError
+from elasticd.recipes.adapters import Meaning
+from elasticd.settings.recipe import MlxLm
+from elasticd.settings.rules import show
 from elasticd.train.states.trees import arrays
 
 
-def resume(model: Any, file: str) -> None:
+def resume(model: Any, config: MlxLm, file: str) -> None:
     """Give the ``model``, of which all is frozen that is not trained, what is in the ``file``.
 
     Raises:
-        UsageError: it can't be read, or has something else than what is trained.
+        UsageError: it can't be read, has something else than what is trained, or would mean
+            something else here.
     """
     try:
-        found: Any = mx.load(file)
+        found, head = _load(file)
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"resume_adapter_file {file} can't be read: {error}") from None
     try:
         if not isinstance(found, dict):
             raise ValueError("it has no names in it, but a single array")
+        _check_meaning(Meaning.told(Path(file), head), Meaning.of(config))
         _check(model, found)
     except ValueError as error:
         raise UsageError(f"resume_adapter_file {file}: {error}") from None
     model.load_weights(list(found.items()), strict=False)
+
+
+def _load(file: str) -> tuple[Any, Mapping[str, str]]:
+    """What is in it, and in its head."""
+    if Path(file).suffix != ".safetensors":
+        return mx.load(file), {}
+    found: Any = mx.load(file, return_metadata=True)
+    return found[0], found[1]
+
+
+def _check_meaning(theirs: Meaning, ours: Meaning) -> None:
+    """The same weights would be another model. Raises ValueError."""
+    for key, was, now in (
+        ("fine_tune_type", theirs.kind, ours.kind),
+        ("lora_parameters.scale", theirs.scale, ours.scale),
+    ):
+        if None not in (was, now) and was != now:
+            raise ValueError(
+                f"its adapters were trained with {key} = {show(was)}, and would be another model"
+                f" with this job's {show(now)}: set {key} to {show(was)}"
+            )
 
 
 def _check(model: Any, found: Mapping[str, mx.array]) -> None:

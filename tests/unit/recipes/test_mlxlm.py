@@ -20,13 +20,15 @@ from mlx.utils import tree_flatten
 from elasticd.errors import UsageError
 from elasticd.outputs import Listing, list_files
 from elasticd.recipes import mlxlm, models
-from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, numbered
+from elasticd.recipes.adapters import ADAPTERS, BEST, AdapterFolder, Meaning, numbered
 from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
 from elasticd.settings.optimizers import OPTIMIZERS
 from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
 from elasticd.train.steps.randomness import mlx_key
 from tests import tinylm
+
+LORA = Meaning("lora", 20.0)
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_adapters_load_in_mlx_lm(
     models.prepare(model, config)
     trained: Any = tree_flatten(model.trainable_parameters())
     model.load_weights([(n, a + 0.01) for n, a in trained], strict=False)
-    folder = AdapterFolder(tmp_path, "out", model)
+    folder = AdapterFolder(tmp_path, "out", model, LORA)
     folder.write_config(spec_of(config), config)
     folder.write(ADAPTERS)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["adapter_config.json", ADAPTERS]
@@ -92,7 +94,7 @@ def test_what_is_half_written_is_no_output(
 ) -> None:
     """Nobody copies it, or tells the user that it isn't copied."""
     models.prepare(model, config)
-    folder = AdapterFolder(tmp_path, below, model)
+    folder = AdapterFolder(tmp_path, below, model, LORA)
     for name in (ADAPTERS, "0000050_adapters.safetensors", "adapter_config.json"):
         (tmp_path / below / name / "in the way").mkdir(parents=True)
     for write in (
@@ -120,14 +122,14 @@ class OneWeight(nn.Module):
 
 def test_the_best_adapters_are_those_that_the_state_knows(tmp_path: Path) -> None:
     model = OneWeight()
-    folder = AdapterFolder(tmp_path, "", model)
+    folder = AdapterFolder(tmp_path, "", model, LORA)
     best = tmp_path / BEST
     assert not folder.has_best(3.0, 5), "there are none"
     model.at(12)
     folder.write_best(12, 2.0)
-    later = AdapterFolder(tmp_path, "", model)
+    later = AdapterFolder(tmp_path, "", model, LORA)
     assert later.has_best(2.0, 13) and weights(best) == [12.0], "another process knows them"
-    later = AdapterFolder(tmp_path, "", model)
+    later = AdapterFolder(tmp_path, "", model, LORA)
     assert later.has_best(3.0, 11), "the job went back, and comes there again"
     model.at(18)
     later.write(numbered(18), step=18, loss=1.0)
@@ -135,7 +137,7 @@ def test_the_best_adapters_are_those_that_the_state_knows(tmp_path: Path) -> Non
     later.write(numbered(24), step=24)
     assert later.has_best(1.0, 20) and weights(best) == [18.0]
     assert best.read_bytes() == (tmp_path / numbered(18)).read_bytes()
-    assert AdapterFolder(tmp_path, "", model).has_best(1.0, 30)
+    assert AdapterFolder(tmp_path, "", model, LORA).has_best(1.0, 30)
     assert not later.has_best(0.5, 30) and not best.exists(), "main's are to come"
     later.write(BEST)
     assert later.has_best(0.5, 30) and weights(best) == [24.0], "an earlier version says nothing"
@@ -144,55 +146,11 @@ def test_the_best_adapters_are_those_that_the_state_knows(tmp_path: Path) -> Non
 def test_what_is_no_file_of_adapters_is_none_of_the_best(tmp_path: Path) -> None:
     model = OneWeight()
     model.at(6)
-    folder = AdapterFolder(tmp_path, "", model)
+    folder = AdapterFolder(tmp_path, "", model, LORA)
     folder.write_best(6, 2.0)
     (tmp_path / numbered(7)).write_bytes(b"half of a file")
     assert folder.has_best(2.0, 9) and not folder.has_best(1.0, 9)
     assert list_files(tmp_path).by_name().keys() == {numbered(7)}
-
-
-def test_adapters_are_gone_on_with(model: Any, config: MlxLm, tmp_path: Path) -> None:
-    models.prepare(model, config)
-    folder = AdapterFolder(tmp_path, "", model)
-    name = "model.layers.0.self_attn.q_proj.lora_b"
-    model.load_weights([(name, mx.ones((8, 64)))], strict=False)
-    folder.write(ADAPTERS)
-    from mlx_lm.utils import load
-
-    other = load(config.model)[0]
-    models.prepare(other, replace(config, resume_adapter_file=str(tmp_path / ADAPTERS)))
-    found: Any = dict(tree_flatten(other.parameters()))
-    assert found[name].tolist() == mx.ones((8, 64)).tolist()
-    small = replace(config, lora_parameters=LoraParameters(rank=2))
-    with pytest.raises(UsageError, match="does not fit the model"):
-        models.prepare(
-            load(config.model)[0], replace(small, resume_adapter_file=str(tmp_path / ADAPTERS))
-        )
-
-
-@pytest.mark.parametrize("kind", ["lora", "dora", "full"])
-def test_a_file_of_more_layers_than_are_trained_is_refused(
-    kind: str, model: Any, config: MlxLm, tmp_path: Path
-) -> None:
-    """The files that are written would lack a layer on which the others rely."""
-    config = replace(config, fine_tune_type=kind)  # type: ignore[arg-type]
-    models.prepare(model, config)
-    AdapterFolder(tmp_path, "", model).write(ADAPTERS)
-    config = replace(config, resume_adapter_file=str(tmp_path / ADAPTERS))
-    models.prepare(models.load(config)[0], config)
-    with pytest.raises(UsageError, match=r"trains layer 0 too: num_layers must be at least 2$"):
-        models.prepare(models.load(config)[0], replace(config, num_layers=1))
-
-
-def test_what_is_not_trained_is_not_taken_from_a_file(config: MlxLm, tmp_path: Path) -> None:
-    file = tmp_path / ADAPTERS
-    mx.save_safetensors(str(file), {"model.norm.weight": mx.zeros((64,))})
-    with pytest.raises(UsageError, match=r"model\.norm\.weight is not trained here"):
-        models.prepare(models.load(config)[0], replace(config, resume_adapter_file=str(file)))
-    mx.save(str(tmp_path / "a.npy"), mx.zeros((2,)))
-    config = replace(config, resume_adapter_file=str(tmp_path / "a.npy"))
-    with pytest.raises(UsageError, match="has no names"):
-        models.prepare(models.load(config)[0], config)
 
 
 def test_only_what_is_trained_is_reduced(model: Any, config: MlxLm) -> None:
