@@ -12,7 +12,10 @@ from elasticd.errors import UsageError
 from elasticd.recipes.adapters import Meaning
 from elasticd.settings.recipe import MlxLm
 from elasticd.settings.rules import show
-from elasticd.train.states.trees import arrays
+from elasticd.train.states.trees import arrays, dtype_name
+
+_HALVES = (mx.bfloat16, mx.float16)
+"""Of which float32 has each value."""
 
 
 def resume(model: Any, config: MlxLm, file: str) -> None:
@@ -30,10 +33,10 @@ def resume(model: Any, config: MlxLm, file: str) -> None:
         if not isinstance(found, dict):
             raise ValueError("it has no names in it, but a single array")
         _check_meaning(Meaning.told(Path(file), head), Meaning.of(config))
-        _check(model, found)
+        fitted = _fitted(model, found)
     except ValueError as error:
         raise UsageError(f"resume_adapter_file {file}: {error}") from None
-    model.load_weights(list(found.items()), strict=False)
+    model.load_weights(list(fitted.items()), strict=False)
 
 
 def _load(file: str) -> tuple[Any, Mapping[str, str]]:
@@ -57,8 +60,9 @@ def _check_meaning(theirs: Meaning, ours: Meaning) -> None:
             )
 
 
-def _check(model: Any, found: Mapping[str, mx.array]) -> None:
-    """What is not trained would be in no file that the job writes. Raises ValueError."""
+def _fitted(model: Any, found: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Each array with the type that is trained here: with few digits what a step adds is lost.
+    What is not trained would be in no file that the job writes. Raises ValueError."""
     trained, there = arrays(model.trainable_parameters()), arrays(model.parameters())
     lacking = [name for name in found if name not in trained]
     below, count = _first_layer(model, lacking), len(model.layers)
@@ -73,6 +77,19 @@ def _check(model: Any, found: Mapping[str, mx.array]) -> None:
         raise ValueError(
             f"{lacking[0]} is not trained here: the files that the job writes would lack it"
         )
+    return {name: _as_here(name, array, there[name].dtype) for name, array in found.items()}
+
+
+def _as_here(name: str, array: mx.array, wanted: mx.Dtype) -> mx.array:
+    """Raises ValueError: that would lose digits, or what is too big."""
+    fits = array.dtype == wanted or (array.dtype in _HALVES and wanted == mx.float32)
+    made = array.astype(wanted)
+    if not fits:
+        raise ValueError(
+            f"{name} is of type {dtype_name(array)}, and {dtype_name(made)} is trained here, which"
+            f" would lose digits of it: convert the file, or take a model of {dtype_name(array)}"
+        )
+    return made
 
 
 def _first_layer(model: Any, names: Collection[str]) -> int:

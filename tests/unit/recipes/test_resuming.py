@@ -102,3 +102,34 @@ def test_what_is_not_trained_is_not_taken_from_a_file(config: MlxLm, tmp_path: P
     config = replace(config, resume_adapter_file=str(tmp_path / "a.npy"))
     with pytest.raises(UsageError, match="has no names"):
         prepared(config)
+
+
+@pytest.mark.parametrize("kind", [mx.bfloat16, mx.float16])
+def test_adapters_of_few_digits_are_trained_with_as_many_as_others(
+    kind: mx.Dtype, config: MlxLm, tmp_path: Path
+) -> None:
+    """What a step adds to them would be lost."""
+    file, name = tmp_path / ADAPTERS, "model.layers.0.self_attn.q_proj.lora_b"
+    mx.save_safetensors(str(file), {name: mx.full((8, 64), 0.1, kind)})
+    model = prepared(replace(config, resume_adapter_file=str(file)))
+    trained: Any = dict(tree_flatten(model.trainable_parameters()))
+    assert {array.dtype for array in trained.values()} == {mx.float32}
+    assert trained[name][0, 0].item() == mx.array(0.1, kind).item()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_weights_that_would_lose_digits_are_refused(
+    kind: str, config: MlxLm, tmp_path: Path
+) -> None:
+    """Of a full fine-tuning, whose model is of another type."""
+    config = replace(config, fine_tune_type="full")
+    model, file = models.load(config)[0], tmp_path / ADAPTERS
+    model.set_dtype(mx.bfloat16)
+    name = "model.layers.1.input_layernorm.weight"
+    mx.save_safetensors(str(file), {name: mx.ones((64,), getattr(mx, kind))})
+    config = replace(config, resume_adapter_file=str(file))
+    with pytest.raises(UsageError, match=f"{name} is of type {kind}, and bfloat16 is trained here"):
+        models.prepare(model, config)
+    mx.save_safetensors(str(file), {name: mx.full((64,), 2.0, mx.bfloat16)})
+    models.prepare(model, config)
+    assert model.model.layers[1].input_layernorm.weight.sum().item() == 128.0
