@@ -12,10 +12,12 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from elasticd.checkpoints.medium import order_file
 from elasticd.data.tokens import cache_folder
 from elasticd.errors import UsageError
 from elasticd.recipes.rows import tools_of
@@ -30,6 +32,10 @@ _CALLED: dict[str, Any] = {
 }
 """What the lines that are made here call their keys, by the recipe's key for that."""
 _FOLDER = "rows"
+_SEAL = "digests.json"
+"""Beside the lines: of each of their files what is in it. A power cut may leave less of one."""
+_LAID_OUT = "2"
+"""Of the folder with the lines: 2 since it has that file."""
 _FORMAT = "2"
 """Of the lines that are made of tables: 2 since rows of a prompt and a completion have tools."""
 _MOST_FOLDERS = 8
@@ -101,16 +107,18 @@ def _as_lines(name: str, of: Sequence[str], write: Callable[[Any, Path], None]) 
             f"the data {name} are no JSON lines, and datasets, which reads them, is missing on this"
             f" node ({error}): pip install 'elasticd[data]'"
         ) from None
-    key = hashlib.sha256("\0".join([*of, datasets.__version__]).encode()).hexdigest()[:32]
+    key = hashlib.sha256("\0".join([_LAID_OUT, *of, datasets.__version__]).encode())
     home = cache_folder().parent / _FOLDER
-    made = home / key
-    if not (made / "train.jsonl").is_file():
-        partial = home / f"{key}.partial-{secrets.token_hex(4)}"
+    made = home / key.hexdigest()[:32]
+    if not _is_whole(made):
+        if made.exists():
+            print(f"elasticd: {made} is damaged; it is made anew", file=sys.stderr)
+        partial = home / f"{made.name}.partial-{secrets.token_hex(4)}"
         try:
             partial.mkdir(parents=True)
             write(datasets, partial)
-            with contextlib.suppress(OSError):  # another process was sooner
-                partial.rename(made)
+            _seal(partial)
+            _put(partial, made)
             os.utime(made)
         except UsageError:
             raise
@@ -125,6 +133,47 @@ def _as_lines(name: str, of: Sequence[str], write: Callable[[Any, Path], None]) 
         os.utime(made)
     _make_room(home, made)
     return made
+
+
+def _seal(folder: Path) -> None:
+    """Have the lines on their way to the medium before the folder's name, and say what they are."""
+    said = {}
+    for path in sorted(folder.iterdir()):
+        said[path.name] = _content_of(path)
+        _order(path)
+    (folder / _SEAL).write_text(json.dumps(said), encoding="utf-8")
+    _order(folder / _SEAL)
+
+
+def _order(path: Path) -> None:
+    with path.open("rb") as file:
+        order_file(file.fileno())
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all that was made is still there as it was."""
+    try:
+        said: dict[str, str] = json.loads((folder / _SEAL).read_text(encoding="utf-8"))
+        whole = all(_content_of(folder / name) == digest for name, digest in said.items())
+        return whole and bool(said)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _content_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _put(partial: Path, made: Path) -> None:
+    """Give the folder its name, unless another process was sooner; what is damaged goes."""
+    if not _is_whole(made):
+        aside = partial.with_name(f"{partial.name}-damaged")
+        with contextlib.suppress(FileNotFoundError):
+            made.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another process was sooner
+        partial.rename(made)
 
 
 def _write(name: str, found: Any, folder: Path) -> None:

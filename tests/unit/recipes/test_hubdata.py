@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elasticd.data.tokens import cache_folder
 from elasticd.errors import UsageError
 from elasticd.recipes import hubdata
 from elasticd.recipes.rows import read_rows
@@ -76,11 +80,97 @@ def test_other_kinds_are_made_json_lines_once(
     monkeypatch.setitem(sys.modules, "datasets", package)
     for _ in range(2):
         folder = Path(hubdata.located("hub:org/rows"))
-        found = {path.name: path.read_text().splitlines() for path in folder.iterdir()}
+        found = {path.name: path.read_text().splitlines() for path in folder.glob("*.jsonl")}
         assert [json.loads(line) for line in found["train.jsonl"]] == ROWS
         assert len(found["valid.jsonl"]) == 2 and set(found) == {"train.jsonl", "valid.jsonl"}
     assert package.asked == [str(snapshot)]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"p3", b"p4"))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("train.jsonl", truncate),
+        ("train.jsonl", flip),
+        ("train.jsonl", partial(Path.write_text, data="")),
+        ("valid.jsonl", Path.unlink),
+        ("digests.json", Path.unlink),
+        ("digests.json", truncate),
+        ("digests.json", partial(Path.write_text, data="")),
+        ("digests.json", partial(Path.write_text, data="{}")),
+        ("digests.json", partial(Path.write_text, data="[]")),
+    ],
+)
+def test_what_a_power_cut_has_left_is_made_anew(
+    name: str,
+    damage: Callable[[Path], Any],
+    snapshot: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    package = Datasets({"train": ROWS, "validation": ROWS[:2]})
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    folder = hubdata.located("hub:org/rows")
+    assert capsys.readouterr().err == ""
+    damage(Path(folder) / name)
+    for _ in range(2):
+        assert hubdata.located("hub:org/rows") == folder
+        assert lines_of(folder, "train") == ROWS and lines_of(folder, "valid") == ROWS[:2]
+    assert len(package.asked) == 2, "once, and once anew"
+    assert capsys.readouterr().err == f"elasticd: {folder} is damaged; it is made anew\n"
+    assert list(Path(folder).parent.iterdir()) == [Path(folder)]
+
+
+def test_lines_reach_the_medium_before_their_folders_name(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", Datasets({"train": ROWS, "validation": ROWS}))
+    ordered = list[tuple[int, int, bool]]()
+    home = cache_folder().parent / "rows"
+
+    def order(fd: int) -> None:
+        stat = os.fstat(fd)
+        named = [path for path in home.iterdir() if ".partial-" not in path.name]
+        ordered.append((stat.st_ino, stat.st_size, bool(named)))
+
+    monkeypatch.setattr(hubdata, "order_file", order)
+    folder = Path(hubdata.located("hub:org/rows"))
+    stats = [(folder / name).stat() for name in ("train.jsonl", "valid.jsonl", "digests.json")]
+    assert ordered == [(stat.st_ino, stat.st_size, False) for stat in stats]
+
+
+class Slow(Datasets):
+    """While it reads another process makes the same."""
+
+    def load_dataset(self, folder: str) -> Any:
+        found = super().load_dataset(folder)
+        if len(self.asked) % 2:
+            self.sooner = Path(hubdata.located("hub:org/rows"))
+            self.inode = (self.sooner / "train.jsonl").stat().st_ino
+        return found
+
+
+def test_what_another_process_has_made_meanwhile_stays(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first, and where a damaged one was there."""
+    package = Slow({"train": ROWS})
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    for _ in range(2):
+        folder = Path(hubdata.located("hub:org/rows"))
+        assert folder == package.sooner
+        assert (folder / "train.jsonl").stat().st_ino == package.inode
+        assert list(folder.parent.iterdir()) == [folder]
+        truncate(folder / "train.jsonl")
+    assert len(package.asked) == 4
 
 
 def test_the_real_package_reads_them(snapshot: Path) -> None:
