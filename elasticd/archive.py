@@ -29,6 +29,7 @@ from elasticd.errors import ConfigError, ProtocolError, UsageError, naming
 from elasticd.ignore import Ignore
 from elasticd.settings import job
 from elasticd.settings.job import JobSpec
+from elasticd.settings.needed import NeededFile
 from elasticd.settings.places import HOME_MARKS
 from elasticd.settings.recipe import is_config
 from elasticd.settings.rules import one_line
@@ -42,6 +43,7 @@ DEEPEST = 100
 IGNORE_FILE = ".elasticdignore"
 _COMPILED = (".pyc", ".pyz", ".zip")
 """What Python runs beside text."""
+_SCRIPT = "job.entrypoint"
 _EMPTY_FOLDERS = "ELASTICD.empty_folders"
 """The header's key."""
 _COARSEST_NS = 2 * 10**9
@@ -86,7 +88,7 @@ def of_job(
     _check_script(path.parent, spec)
     bare = bare or is_config(path)
     only = (*spec.inside, *spec.job.files) if bare or spec.job.files else None
-    packed = pack(path.parent, only)
+    packed = pack(path.parent, only, [each for each in spec.needed if each.key != _SCRIPT])
     sent = files_of(packed.data)
     for each in spec.needed:
         if why := each.unsent(path.parent, sent, only, IGNORE_FILE):
@@ -111,7 +113,7 @@ def _check_script(folder: Path, spec: JobSpec) -> None:
         version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         raise ConfigError(
             f"{said}, says {version}; correct it, or name the script's own Python in job.python",
-            file=str(script), line=line, key="job.entrypoint",
+            file=str(script), line=line, key=_SCRIPT,
         ) from None  # fmt: skip
     except (OSError, MemoryError, RecursionError):
         return  # who packs it says the first; what is nested so deep is for the trainer to try
@@ -120,12 +122,15 @@ def _check_script(folder: Path, spec: JobSpec) -> None:
         raise ConfigError(
             f'"{said}" fails in the script that is started, as it is in no package; write '
             f'"{instead}", of what lies beside it',
-            file=str(script), line=line, key="job.entrypoint",
+            file=str(script), line=line, key=_SCRIPT,
         )  # fmt: skip
 
 
-def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
-    """Archive what is in ``folder``; with ``only`` these files and folders of it.
+def pack(
+    folder: Path, only: Sequence[str] | None = None, movable: Sequence[NeededFile] = ()
+) -> Archive:
+    """Archive what is in ``folder``; with ``only`` these files and folders of it. ``movable`` may
+    lie elsewhere on each node, which is said where there is too much.
 
     Raises:
         UsageError: a link leaves the folder, something is no file or can't be read, is not there,
@@ -137,7 +142,7 @@ def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
     names = [entry.name for entry in entries]
     empty = _without(walk.empty, names) if entries else []
     _check_names(folder, names, empty)
-    _check_size(folder, entries, sum(entry.size for entry in entries))
+    _check_size(folder, entries, sum(entry.size for entry in entries), movable)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for entry in entries:
@@ -148,7 +153,7 @@ def pack(folder: Path, only: Sequence[str] | None = None) -> Archive:
             tar.addfile(header, io.BytesIO(content))
     files = buffer.getvalue()
     data = _header_of(empty) + files
-    _check_size(folder, entries, len(data))
+    _check_size(folder, entries, len(data), movable)
     of_files = digest(files)
     return Archive(data, digest(data) if empty else of_files, len(entries), of_files)
 
@@ -350,13 +355,19 @@ def _check_names(folder: Path, files: list[str], empty: list[str]) -> None:
             )
 
 
-def _check_size(folder: Path, entries: list[_Entry], size: int) -> None:
+def _check_size(
+    folder: Path, entries: list[_Entry], size: int, movable: Sequence[NeededFile]
+) -> None:
     if size > MAX_ARCHIVE_BYTES:
         biggest = max(entries, key=lambda entry: entry.size)
+        its = next((each.key for each in movable if each.holds(folder, biggest.name)), None)
+        cure = f"name what isn't needed in {IGNORE_FILE}"
+        if its is not None:
+            cure = f"give {its} an absolute path, of what every node has"
         raise UsageError(
             f"{one_line(str(folder))}: holds more than"
             f" {MAX_ARCHIVE_BYTES >> 20} MiB (the biggest file is {one_line(biggest.name)},"
-            f" {biggest.size / 2**20:.1f} MiB); name what isn't needed in {IGNORE_FILE}"
+            f" {biggest.size / 2**20:.1f} MiB); {cure}"
         )
 
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from elasticd.errors import UsageError
 from elasticd.recipes.adapters import Meaning
-from elasticd.settings.recipe import MlxLm
+from elasticd.settings.recipe import MlxLm, folder_of_adapters
 from elasticd.settings.rules import show
 from elasticd.train.states.trees import arrays, dtype_name
 
@@ -25,6 +25,8 @@ def resume(model: Any, config: MlxLm, file: str) -> None:
         UsageError: it can't be read, has something else than what is trained, or would mean
             something else here.
     """
+    if Path(file).is_dir():
+        raise UsageError(f"resume_adapter_file: {folder_of_adapters(file)}")
     try:
         found, head = _load(file)
     except (OSError, RuntimeError, ValueError) as error:

@@ -45,6 +45,11 @@ class NeededFile:
         why = f"; see {ignore}" if named else ", as job.files doesn't name it; add it there"
         return f"{show(missing)} is not shipped{why}"
 
+    def holds(self, folder: Path, file: str) -> bool:
+        """Whether a file of the job's ``folder`` is one of these."""
+        name = posixpath.normpath(self.name)
+        return file in self._files(folder, name) if self.parts else _is_below(file, name)
+
     def _files(self, folder: Path, name: str) -> Iterator[str]:
         path = folder / name
         found = sorted({each.name for part in self.parts for each in path.glob(part)})

@@ -256,6 +256,11 @@ def without_config(path: Path, name: str) -> str:
     return f"there is no {MODEL_CONFIG} in {name}: fetch or copy the model's whole folder"
 
 
+def folder_of_adapters(name: str) -> str:
+    """What to say where a file of adapters is wanted, and ``name`` is a folder."""
+    return f"{show(name)} is a folder: name the file in it, {name.rstrip('/')}/adapters.safetensors"
+
+
 def is_config(path: Path) -> bool:
     """Whether it is a file of mlx-lm's, to be submitted without a job.toml."""
     return path.suffix in (".yaml", ".yml")
@@ -379,7 +384,9 @@ def check_files(document: Document, folder: Path, recipe: RecipeSettings) -> Rec
         raise document.error((*CONFIG, "test"), f"there is no {show(f'{config.data}/test.jsonl')}")
     start = _inside(folder, config.resume_adapter_file) if config.resume_adapter_file else None
     if start is not None and not start.is_file():
-        raise document.error((*CONFIG, "resume_adapter_file"), f"there is no {show(start.name)}")
+        name = config.resume_adapter_file or ""
+        why = folder_of_adapters(name) if start.is_dir() else f"there is no {show(name)}"
+        raise document.error((*CONFIG, "resume_adapter_file"), why)
     return dataclasses.replace(recipe, config=config)
 
 

@@ -37,6 +37,13 @@ def test_adapters_are_gone_on_with(config: MlxLm, tmp_path: Path) -> None:
         prepared(replace(config, lora_parameters=LoraParameters(rank=2)))
 
 
+def test_of_a_folder_the_file_in_it_is_named(config: MlxLm, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        prepared(replace(config, resume_adapter_file=f"{tmp_path}/"))
+    said = f" is a folder: name the file in it, {tmp_path}/{ADAPTERS}"
+    assert str(refused.value).endswith(said)
+
+
 @pytest.mark.parametrize("kind", ["lora", "dora", "full"])
 def test_a_file_of_more_layers_than_are_trained_is_refused(
     kind: str, config: MlxLm, tmp_path: Path

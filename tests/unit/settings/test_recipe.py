@@ -265,6 +265,15 @@ def test_wrong_lines_are_named(folder: Path, line: str, error: str) -> None:
     assert refusal(f"{LORA}{line}\n").startswith(f"lora.yaml:{at}: {error}")
 
 
+def test_adapters_to_begin_with_are_a_file(folder: Path) -> None:
+    at = "lora.yaml:8: recipe.config.resume_adapter_file: "
+    lora = LORA.replace("null", "a/b")
+    assert refusal(lora) == f'{at}there is no "a/b"'
+    (folder / "a" / "b").mkdir(parents=True)
+    said = f'{at}"a/b" is a folder: name the file in it, a/b/adapters.safetensors'
+    assert refusal(lora) == said
+
+
 @pytest.mark.process
 def test_each_key_of_mlx_lms_is_taken_or_refused_with_a_reason(folder: Path) -> None:
     """At the value that it has there if nobody says one."""
