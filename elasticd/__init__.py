@@ -59,6 +59,10 @@ def _script_runs_alone() -> bool:
     return any((folder / "job.toml").is_file() for folder in Path(script).resolve().parents)
 
 
+if "__mp_main__" in sys.modules:  # so multiprocessing calls the script in what it has started
+    from elasticd.train.reruns import hear_errors
+
+    hear_errors()
 if _script_runs_alone():
     # The script makes its model between this import and Run(...): its first numbers come now.
     from elasticd.train.beginning import begin_alone

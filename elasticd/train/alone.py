@@ -17,7 +17,13 @@ from elasticd.ipc.plan import ChunkPlan
 from elasticd.recovery.exactness import FAST, NO_REPEAT, refusal
 from elasticd.settings.job import JobSpec, load
 from elasticd.settings.plain import RESTARTS
-from elasticd.train.beginning import HASHED, JOB_VARIABLE, hashes_are_fixed, job_path
+from elasticd.train.beginning import (
+    HASHED,
+    JOB_VARIABLE,
+    hashes_are_fixed,
+    job_path,
+    watch_reruns,
+)
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
@@ -77,6 +83,7 @@ class AloneSeat:
         if spec.plain is not None:
             raise UsageError(f"{path}: {_PLAIN}")
         HOST.sit_alone()
+        watch_reruns()
         found = cls(spec, folder)
         if spec.world.reduction != "exact":
             found._admit(FAST)

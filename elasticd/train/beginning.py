@@ -10,16 +10,19 @@ on, and :class:`elasticd.Run` says what can't be promised.
 from __future__ import annotations
 
 import ast
+import atexit
 import os
 import sys
 import threading
 import tomllib
 from multiprocessing import parent_process
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import NoReturn
 
 from elasticd.errors import UsageError
 from elasticd.settings.job import JobSpec, load
+from elasticd.train.reruns import RERUNS
 
 JOB_VARIABLE = "ELASTICD_JOB"
 JOB_FILE = "job.toml"
@@ -85,6 +88,7 @@ def begin_alone() -> None:
         return
     if (path.resolve().parent / spec.job.entrypoint).resolve() == script_path():
         _take_settings(spec)
+        watch_reruns()
     # Only now: whoever is started again need not load MLX twice.
     from elasticd.train.steps import randomness
 
@@ -99,6 +103,30 @@ def _take_settings(spec: JobSpec) -> None:
         _restart(args, {**environment, HASH_VARIABLE: "0"})
     sys.argv += args
     os.environ.update(environment)
+
+
+def watch_reruns() -> None:
+    """End the script when it is run again by processes that it starts."""
+    script = None if parent_process() is not None else script_path()
+    if script is None or not RERUNS.watch(script, _leave):
+        return
+    before = sys.excepthook
+
+    def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not RERUNS.reason():  # of which this comes
+            before(kind, error, trace)
+
+    sys.excepthook = ended
+    atexit.register(_say)
+
+
+def _say() -> None:
+    RERUNS.say(lambda reason: print(reason, file=sys.stderr, flush=True))
+
+
+def _leave(status: int) -> NoReturn:
+    _say()
+    os._exit(status)
 
 
 def _restart(args: list[str], environment: dict[str, str]) -> None:

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_RANKS, give_way
 from elasticd.train.alone import AloneSeat
-from elasticd.train.link.host import run_job
-from elasticd.train.link.stderrkept import STDERR, flush_output
+from elasticd.train.link.host import leave_aside, run_job, watch_reruns
+from elasticd.train.link.stderrkept import STDERR
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
 from elasticd.train.steps import randomness, relief
@@ -62,7 +63,7 @@ class FirstStepSeat(AloneSeat):
         os._exit(0)
 
 
-def main(spec_file: Path, result: Path) -> None:
+def main(spec_file: Path, result: Path) -> NoReturn:
     """Ends the process, with 0 and without a result where the script makes no step."""
     give_way(BEHIND_RANKS)
     # Who asks wants none of what the script prints.
@@ -73,9 +74,8 @@ def main(spec_file: Path, result: Path) -> None:
     STDERR.keep()
     relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
-    code = run_job(spec, folder)
-    flush_output()
-    os._exit(code)
+    watch_reruns(spec, folder, leave_aside)
+    leave_aside(run_job(spec, folder))
 
 
 if __name__ == "__main__":

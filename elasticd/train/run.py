@@ -24,6 +24,7 @@ from elasticd.errors import OperationError, UsageError
 from elasticd.settings.rules import encodable
 from elasticd.train.alone import AloneSeat
 from elasticd.train.fingerprint import fingerprint
+from elasticd.train.reruns import refuse_rerun
 from elasticd.train.states.base import Base
 from elasticd.train.states.lazy import keep_arrays
 from elasticd.train.states.namespace import Namespace
@@ -115,6 +116,7 @@ class Run:
         Raises:
             UsageError, ConfigError: something here, or in job.toml, is wrong.
         """
+        refuse_rerun()
         _check(model, loss, clip_norm, collate, compile)
         seat = HOST.sit()
         self._seat = AloneSeat.find() if seat is None else seat

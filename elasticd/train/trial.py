@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import mlx.core as mx
 
@@ -23,8 +23,8 @@ from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_RANKS, give_way
 from elasticd.train.alone import AloneSeat
 from elasticd.train.link.background import Background
-from elasticd.train.link.host import run_job
-from elasticd.train.link.stderrkept import STDERR, flush_output
+from elasticd.train.link.host import leave_aside, run_job, watch_reruns
+from elasticd.train.link.stderrkept import STDERR
 from elasticd.train.memory import node_limit
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
@@ -91,7 +91,7 @@ class TrialSeat(AloneSeat):
             self.say(unwritten=str(values["checkpoint_error"]))
 
 
-def main(wish: Path, fd: int) -> None:
+def main(wish: Path, fd: int) -> NoReturn:
     """Run the script that the job names, and exit with its status."""
     wanted = TrialWish(**json.loads(wish.read_bytes()))
     if wanted.aside:
@@ -104,9 +104,8 @@ def main(wish: Path, fd: int) -> None:
     STDERR.keep()
     relief.begin(aside=True)
     randomness.seed_script(spec.train.seed)
-    code = run_job(spec, folder)
-    flush_output()
-    os._exit(code)  # as a trainer's host does
+    watch_reruns(spec, folder, leave_aside)
+    leave_aside(run_job(spec, folder))
 
 
 if __name__ == "__main__":

@@ -137,3 +137,34 @@ def test_the_end_of_a_trainer_is_heard_while_a_child_lives_that_it_has_forked(
         finally:
             (tmp_path / "gate").write_text("")
         assert child.end()[0] == 3
+
+
+UNGUARDED = (
+    """
+import concurrent.futures, multiprocessing
+
+def negative(number):
+    return -number
+
+context = multiprocessing.get_context("spawn")
+STARTS
+"""
+    + SCRIPT
+)
+STARTS = {
+    "a pool": "context.Pool(2).map(negative, range(4))",
+    "an executor": "print(*concurrent.futures.ProcessPoolExecutor(2, context).map(negative, [1]))",
+    "a process": "p = context.Process(target=negative)\np.start()\np.join()",
+}
+
+
+@pytest.mark.parametrize("starts", STARTS.values(), ids=STARTS)
+def test_a_script_whose_processes_run_it_again_ends_with_the_cure(
+    tmp_path: Path, starts: str
+) -> None:
+    """On a Mac all do that lack a guard, and a pool begins them anew for ever."""
+    with trainer(tmp_path, "import elasticd\n" + UNGUARDED.replace("STARTS", starts)) as child:
+        assert child.wait("bye")["status"] == 1
+        code, out = child.end()
+    assert code == 1 and "Traceback" not in out
+    assert out.splitlines()[-1].endswith('below `if __name__ == "__main__":`'), out

@@ -24,6 +24,7 @@ BAD = {
     "bad_no_run.py": "without calling elasticd.Run",
     "bad_early.py": "rank 0 has left its loop after step 5",
     "bad_late.py": "KeyError: 'five is too many'",
+    "bad_unguarded.py": 'below `if __name__ == "__main__":`',
 }
 ALIKE = ("bad_exits.py", "bad_import.py", "bad_binary.py", "bad_late.py")
 """As bad_raises.py, but for what the trainer says last: tried by make deep."""

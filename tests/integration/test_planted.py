@@ -49,6 +49,7 @@ SET_BY_US = {
     "PYTHONHASHSEED",
     "ELASTICD_CACHE_DIR",
     "ELASTICD_CHILD",
+    "ELASTICD_RERUNS",
 }
 SCRIPT = """
 import json, os

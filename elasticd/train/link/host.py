@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import faulthandler
 import importlib
 import os
@@ -19,13 +18,12 @@ from elasticd.core.words.processes import CANNOT_BEGIN, OURS, UNCOUNTED
 from elasticd.ipc.child import DUMP_SIGNAL, DaemonLink
 from elasticd.settings.job import JobSpec
 from elasticd.supervision.priority import BEHIND_DAEMONS, give_way
+from elasticd.train.finishing import finish_failed, finish_interpreter, flush_output
 from elasticd.train.link.clones import Clone, clone_folder
-from elasticd.train.link.stderrkept import STDERR, flush_output
+from elasticd.train.link.stderrkept import STDERR
+from elasticd.train.reruns import RERUNS
 
 RECIPES, PLAIN = "elasticd.recipes.mlxlm", "elasticd.recipes.plain"
-THREADS_SECONDS, EXIT_SECONDS = 5.0, 60.0
-"""So long the process of a script that has failed waits for threads that it has left; and for what
-it has asked to be done at its exit, too."""
 
 
 def main() -> NoReturn:
@@ -52,6 +50,19 @@ def main() -> NoReturn:
     os.register_at_fork(after_in_child=link.let_go)
     os.register_at_fork(after_in_child=seat.driver.reducer.close)
 
+    leaving = threading.Lock()
+
+    def leave(code: int) -> NoReturn:
+        leaving.acquire()  # for good: two may come here
+        if code and not RERUNS.say(STDERR.say) and HOST.uncounted():
+            code = _excused(code)
+        seat.close(code)
+        # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself
+        # down.
+        os._exit(code)
+
+    watch_reruns(seat.spec, clone.folder, leave)
+
     def begin() -> None:
         relief.begin()
         randomness.seed_script(seat.spec.train.seed)
@@ -59,24 +70,14 @@ def main() -> NoReturn:
     failed = _failures(lambda: HOST.looping)
     code = run_behind(begin, seat.spec, clone.folder)
     if os.getpid() != own:  # forked by the script, whose end this is not
-        _finish_interpreter()
+        finish_interpreter()
         os._exit(code)
     if code and (advice := HOST.advice()):
         STDERR.say(advice)
     code = code or _guarded(lambda: _await_loop(lambda: HOST.looping))
     code = code or (1 if failed.is_set() else _guarded(HOST.conclude))
-    leaving = threading.Lock()
-
-    def leave() -> NoReturn:
-        leaving.acquire()  # for good: two may come here
-        status = _excused(code) if code and HOST.uncounted() else code
-        seat.close(status)
-        # Not sys.exit: our threads may be inside MLX, which aborts a process that takes itself
-        # down.
-        os._exit(status)
-
-    _finish_failed(leave) if code else _finish_interpreter()
-    leave()
+    finish_failed(lambda: leave(code)) if code else finish_interpreter()
+    leave(code)
 
 
 def _failures(looping: Callable[[], threading.Thread | None]) -> threading.Event:
@@ -130,38 +131,18 @@ def _own_folder(link: DaemonLink) -> Clone:
     return clone
 
 
-def _finish_interpreter() -> None:
-    """What Python does when a script is over, before it takes itself down."""
-    # Pools of threads end only by what this calls first; then it joins threads.
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+def watch_reruns(spec: JobSpec, folder: Path, leave: Callable[[int], NoReturn]) -> None:
+    """End this process by ``leave`` when processes that the job's script starts run it again."""
+    if spec.recipe is None and spec.plain is None:
+        RERUNS.watch(folder / spec.job.entrypoint, leave)
+
+
+def leave_aside(status: int) -> NoReturn:
+    """End a process that runs a script and is none of the job's."""
+    if status:
+        RERUNS.say(STDERR.say)
     flush_output()
-
-
-def _finish_failed(
-    leave: Callable[[], NoReturn],
-    threads_seconds: float = THREADS_SECONDS,
-    seconds: float = EXIT_SECONDS,
-) -> None:
-    """As :func:`_finish_interpreter`, but what never ends is not waited for: the reason of the
-    script's end is to be told, and not that of a hang."""
-    late = threading.Timer(seconds, leave)
-    late.daemon = True
-    late.start()
-    threads = threading.Thread(target=_end_threads, daemon=True)
-    threads.start()
-    threads.join(threads_seconds)
-    atexit._run_exitfuncs()
-    flush_output()
-
-
-def _end_threads() -> None:
-    """As ``threading._shutdown``, which waits for the main thread, too, where another calls it."""
-    for end in reversed(threading._threading_atexits):  # type: ignore[attr-defined]
-        end()
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.main_thread():
-            thread.join()
+    os._exit(status)  # as a trainer does
 
 
 def run_behind(begin: Callable[[], None], spec: JobSpec, folder: Path) -> int:
@@ -210,7 +191,9 @@ def _guarded(work: Callable[[], None]) -> int:
     except SystemExit as end:
         return _status(end.code)
     except BaseException as error:
-        # Whatever the script raised is its end.
+        # Whatever the script raised is its end, but what its own processes have made it lack.
+        if RERUNS.reason():
+            return 1
         _explain(error)
         lines = traceback.format_exception(type(error), error, _below(error.__traceback__))
         STDERR.say("".join(lines).rstrip("\n"))

@@ -5,7 +5,6 @@ A script may lead its stderr elsewhere, or close it. Then the reason of its end 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
@@ -50,13 +49,6 @@ def _printed(text: str) -> bool:
     except Exception:  # closed by the script, its reader gone, or a stream of the script's own
         return False
     return True
-
-
-def flush_output() -> None:
-    """What the script has printed, as Python does at its end."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, its reader gone
-            stream.flush()
 
 
 STDERR = KeptStderr()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 ENDS = """
 import atexit, threading
 from concurrent.futures import ThreadPoolExecutor
-from elasticd.train.link.host import _finish_interpreter
+from elasticd.train.finishing import finish_interpreter
 
 atexit.register(print, "at the exit")
 pool = ThreadPoolExecutor(2)
@@ -29,7 +29,7 @@ pool.submit(print, "in the pool").result()
 release = threading.Event()
 threading.Thread(target=lambda: (release.wait(), print("in a thread"))).start()
 threading.Timer(0.1, release.set).start()
-_finish_interpreter()
+finish_interpreter()
 print("over")
 """
 
@@ -44,13 +44,13 @@ def test_threads_and_pools_that_a_script_leaves_end_as_python_ends_them() -> Non
 FAILS = """
 import atexit, os, threading
 from concurrent.futures import ThreadPoolExecutor
-from elasticd.train.link.host import _finish_failed
+from elasticd.train.finishing import finish_failed
 
 atexit.register({at_exit})
 pool = ThreadPoolExecutor(2)
 pool.submit(print, "in the pool").result()
 threading.Timer(0.1, print, ["in a thread"]).start()
-_finish_failed(lambda: os._exit(3), 3600, {seconds})
+finish_failed(lambda: os._exit(3), 3600, {seconds})
 print("over")
 """
 
