@@ -60,7 +60,7 @@ class FirstStepSeat(AloneSeat):
         }
         self._result.write_text(json.dumps(told))
         # Not sys.exit: the script may catch it, and its threads may be inside MLX.
-        os._exit(0)
+        leave_aside(0)
 
 
 def main(spec_file: Path, result: Path) -> NoReturn:

@@ -9,6 +9,7 @@ end. It makes a pipe with a name, which those that it starts find by their envir
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
@@ -116,7 +117,7 @@ class Reruns:
     """What this process, which trains, is told by those that it starts."""
 
     def __init__(self) -> None:
-        self._pipe = self._owner = -1
+        self._folder, self._pipe, self._owner = "", -1, -1
         self._reason = ""
         self._answered = threading.Event()
         self._saying, self._said = threading.Lock(), False
@@ -125,31 +126,42 @@ class Reruns:
         """End this process when ``script`` is found to be run again: as one that has failed, and by
         ``leave`` with its exit status. False if this was called before, or no pipe can be made:
         then nobody hears of it."""
-        if self._pipe >= 0:
+        if self._folder:
             return False
         try:
-            self._pipe, self._owner = _named_pipe(_mark(script)), os.getpid()
+            self._folder = tempfile.mkdtemp(prefix="elasticd-reruns-")
+            name = os.path.join(self._folder, _mark(script))
+            os.mkfifo(name, 0o600)
+            self._pipe = os.open(name, os.O_RDWR | os.O_CLOEXEC)  # so it never ends
         except OSError:
             return False
+        self._owner, os.environ[PIPE_VARIABLE] = os.getpid(), name
+        atexit.register(self.close)
         start("reruns", lambda: self._listen(leave))
         return True
 
     def _listen(self, leave: Callable[[int], NoReturn]) -> None:
         ending = False
-        while True:
-            word = os.read(self._pipe, 1)
+        while word := self._read():
             if word == _ASKED:
                 self._answered.set()
             elif word in _CAME_TO and not ending:
                 ending, self._reason = True, _reason(word)
                 start("rerun", lambda: _end(leave))
 
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._pipe, 1)
+        except OSError:  # the script has closed all that is open
+            return b""
+
     def reason(self) -> str:
         """Why this process is to end, by what it was told until now; empty: it was told nothing."""
         if not self._reason and self._owner == os.getpid():  # nobody tells what it forks
             self._answered.clear()
-            os.write(self._pipe, _ASKED)  # behind what was told
-            self._answered.wait(_ANSWER_SECONDS)
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, _ASKED)  # behind what was told
+                self._answered.wait(_ANSWER_SECONDS)
         return self._reason
 
     def say(self, say: Callable[[str], object]) -> bool:
@@ -164,6 +176,11 @@ class Reruns:
                 self._said = True
         return True
 
+    def close(self) -> None:
+        """No pipe is left behind."""
+        if self._owner == os.getpid():
+            shutil.rmtree(self._folder, ignore_errors=True)
+
 
 def _end(leave: Callable[[int], NoReturn]) -> NoReturn:
     finish_failed(lambda: leave(1))
@@ -177,26 +194,6 @@ def _end_tracker() -> None:
         ending = threading.Thread(target=tracking._resource_tracker._stop, daemon=True)
         ending.start()
         ending.join(_END_SECONDS)  # a process that lives on holds it
-
-
-def _named_pipe(mark: str) -> int:
-    """A pipe that is in the environment of those that this process starts, while it lives.
-
-    Raises:
-        OSError: it can't be made.
-    """
-    folder, own = tempfile.mkdtemp(prefix="elasticd-reruns-"), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == own:  # not in what it forks
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    name = os.path.join(folder, mark)
-    os.mkfifo(name, 0o600)
-    pipe = os.open(name, os.O_RDWR | os.O_CLOEXEC)  # so it never ends
-    os.environ[PIPE_VARIABLE] = name
-    return pipe
 
 
 RERUNS = Reruns()

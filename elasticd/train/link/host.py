@@ -141,6 +141,7 @@ def leave_aside(status: int) -> NoReturn:
     """End a process that runs a script and is none of the job's."""
     if status:
         RERUNS.say(STDERR.say)
+    RERUNS.close()
     flush_output()
     os._exit(status)  # as a trainer does
 

@@ -150,6 +150,10 @@ def test_a_child_that_the_script_forks_ends_as_it_did(tmp_path: Path) -> None:
     assert CURE in ended.stderr[-1]
 
 
+def test_a_script_that_closes_all_that_is_open_ends_as_it_did(tmp_path: Path) -> None:
+    assert run(tmp_path, "train()\nos.closerange(3, 100)") == (0, "1\n2\n", [])
+
+
 def test_a_program_that_the_script_starts_has_no_part_in_it(tmp_path: Path) -> None:
     starts = "train()\nprint(subprocess.run([sys.executable, 'aside.py']).returncode)\n"
     lacks = "process = context.Process(target=negative, args=[1])\nprocess.start()\n"
@@ -167,16 +171,24 @@ def test_where_nobody_hears_of_it_the_process_says_it(tmp_path: Path) -> None:
     assert ended.stderr[-1].startswith("elasticd.errors.UsageError: ") and CURE in ended.stderr[-1]
 
 
-def test_a_first_step_that_is_tried_ends_with_the_cure(tmp_path: Path) -> None:
-    """And is not waited for until its time is up."""
+@pytest.mark.parametrize(
+    ("script", "status", "said"), [(LAZY + "train()", 1, [CURE]), ("train()", 0, [])]
+)
+def test_a_first_step_that_is_tried_ends_with_the_cure_and_leaves_nothing(
+    script: str, status: int, said: list[str], tmp_path: Path
+) -> None:
+    """It is not waited for until its time is up."""
     (tmp_path / "job.toml").write_text(JOB.format(entrypoint="train.py"))
-    (tmp_path / "train.py").write_text(ABOVE.format(method="spawn") + LAZY + "train()")
+    (tmp_path / "train.py").write_text(ABOVE.format(method="spawn") + script)
     (tmp_path / "spec.json").write_text(json.dumps(load(tmp_path / "job.toml").to_dict()))
     done = subprocess.run(
         [sys.executable, "-m", "elasticd.train.firststep", "spec.json", "result.json"],
         cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert (done.returncode, CURE in done.stderr.splitlines()[-1]) == (1, True), done.stderr
+    assert done.returncode == status, done.stderr
+    assert all(words in done.stderr.splitlines()[-1] for words in said)
+    assert not [*tmp_path.glob("elasticd-*")]
