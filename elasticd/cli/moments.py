@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from elasticd.errors import UsageError
 
@@ -33,10 +33,12 @@ def since(text: str | None, now: float | None = None) -> float | None:
         return float(text)
     try:
         if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text, re.ASCII):
-            today = datetime.fromtimestamp(now)
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()
-            found = datetime.combine(today, clock).timestamp()
-            return found if found <= now else found - _UNITS["d"]
+            today = datetime.fromtimestamp(now)
+            # By the calendar: a day may have 23 or 25 hours, and an hour come twice or not at all.
+            days, times = (today, today - timedelta(days=1)), (clock, clock.replace(fold=1))
+            found = (datetime.combine(day, clock).timestamp() for day in days for clock in times)
+            return max(moment for moment in found if moment <= now)
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(

@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,30 @@ NOON = time.mktime((2026, 1, 31, 12, 0, 0, 0, 0, -1))
 def test_moments(text: str | None, moment: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "")
     assert since(text, NOON) == moment
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "moment"),
+    [
+        # Clocks are set back at 03:00 (01:00 UTC) of 25 October.
+        ("2026-10-25 09:00", "14:30", "2026-10-24 12:30"),
+        ("2026-10-25 09:00", "02:30", "2026-10-25 01:30"),
+        ("2026-10-25 01:10", "02:30", "2026-10-25 00:30"),
+        ("2026-10-25 00:10", "02:30", "2026-10-24 00:30"),
+        # They are set forward at 02:00 (01:00 UTC) of 29 March.
+        ("2026-03-29 08:00", "14:30", "2026-03-28 13:30"),
+        ("2026-03-29 08:00", "08:00", "2026-03-29 06:00"),
+    ],
+)
+def test_a_time_of_day_where_clocks_are_changed(
+    now: str, text: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is local, what it is compared with UTC."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    found = since(text, datetime.fromisoformat(f"{now}+00:00").timestamp())
+    assert found is not None
+    assert datetime.fromtimestamp(found, UTC) == datetime.fromisoformat(f"{moment}+00:00")
 
 
 @pytest.mark.parametrize("text", ["", "x", "5", "25:00", "-5m", "9" * 40, "10 m", "2026-13-01"])
