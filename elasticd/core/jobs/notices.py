@@ -64,6 +64,8 @@ class NoticeBook:
 
     _notices: dict[str, PeopleNotice] = field(default_factory=dict)
     _seen_at: dict[str, float] = field(default_factory=dict)
+    _happened: dict[str, float] = field(default_factory=dict)
+    """When, by the clock that ``now`` is of: nodes have others."""
     _tellers: dict[str, NodeId] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
     _unable: dict[str, set[NodeId]] = field(default_factory=dict)
@@ -72,8 +74,8 @@ class NoticeBook:
     _joined: dict[str, float] = field(default_factory=dict)
     """When each node was last told to have joined."""
 
-    def see(self, event: Mapping[str, Any], now: float) -> None:
-        """An event, in the order of time."""
+    def see(self, event: Mapping[str, Any], now: float, ago: float = 0.0) -> None:
+        """An event, in the order of time; ``ago``: how long ago it happened."""
         kind = event.get("kind")
         if kind == "world_formed":
             job = str(event["job"])
@@ -83,12 +85,12 @@ class NoticeBook:
         elif kind in (TELLING, TOLD, UNTOLD):
             self._heard(str(kind), str(event.get("notice")), NodeId(str(event["node"])))
         elif isinstance(kind, str) and kind in _TELLS:
-            self._add(self._notice(event, kind), now)
+            self._add(self._notice(event, kind), now, now - max(0.0, ago))
 
     def mine(self, around: Around, now: float) -> Iterator[PeopleNotice]:
         """What this node is to tell now, or to go on with."""
         for key, notice in list(self._notices.items()):
-            if key in self._told or now - notice.time > AGE_SECONDS:
+            if key in self._told or self._is_old(key, now):
                 continue
             waits = now - self._seen_at[key] < SETTLE_SECONDS and around.me != around.leader
             if not waits and self._teller(notice, around) == around.me:
@@ -96,10 +98,10 @@ class NoticeBook:
 
     def waits(self, now: float) -> bool:
         """Whether somebody may yet have to tell something."""
-        return any(
-            key not in self._told and now - notice.time <= AGE_SECONDS
-            for key, notice in self._notices.items()
-        )
+        return any(key not in self._told and not self._is_old(key, now) for key in self._notices)
+
+    def _is_old(self, key: str, now: float) -> bool:
+        return now - self._happened[key] > AGE_SECONDS
 
     def _teller(self, notice: PeopleNotice, around: Around) -> NodeId | None:
         unable = self._unable.get(notice.key, ())
@@ -129,12 +131,14 @@ class NoticeBook:
         sentence = _OF_A_JOB[kind].format(job, reason) if kind in _OF_A_JOB else reason
         return PeopleNotice(key, name, float(event["time"]), sentence, job, node)
 
-    def _add(self, notice: PeopleNotice, now: float) -> None:
+    def _add(self, notice: PeopleNotice, now: float, happened: float) -> None:
         self._notices.setdefault(notice.key, notice)
         self._seen_at.setdefault(notice.key, now)
+        self._happened.setdefault(notice.key, happened)
         for key in _oldest(self._notices, len(self._notices) - _KEPT_NOTICES):
-            for kept in (self._notices, self._seen_at, self._tellers, self._unable):
-                kept.pop(key, None)
+            kept = self._notices, self._seen_at, self._happened, self._tellers, self._unable
+            for each in kept:
+                each.pop(key, None)
             self._told.discard(key)
 
 

@@ -93,7 +93,7 @@ class Talk:
         self._hearers = Hearers()
         self.peers = peers(
             Callbacks(
-                self._up,
+                self._met,
                 self._down,
                 self._said,
                 serve,
@@ -148,6 +148,10 @@ class Talk:
             if silent and near:
                 self._compare_events(near[turn % len(near)])
 
+    def _met(self, node: NodeId, boot: str, address: str) -> None:
+        self.events.news.meets(node, boot)
+        self._up(node, boot, address)
+
     def _up(self, node: NodeId, boot: str, address: str) -> None:
         self._hearers.met(node, self.peers.protocol_of(node))
         self._tell(node, replace(self.infos[self._me], others=self.peers.others_than(node)))
@@ -171,6 +175,7 @@ class Talk:
                     self.peers.is_at(node, info.addresses)
                 self.trusted.met(node)
             case HaveEvents(vector, after):
+                self.events.news.heard(node, vector)
                 batches = self.events.missing(vector, after)
                 self._tasks.start(self._send_events(node, batches))
             case TakeEvents(items, more):

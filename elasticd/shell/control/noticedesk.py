@@ -26,7 +26,7 @@ from elasticd.core.words.requests.looking import TryNotices
 from elasticd.errors import OperationError
 from elasticd.settings.notify import NotifyRules
 from elasticd.settings.rules import one_line
-from elasticd.shell.clock import unix_seconds
+from elasticd.shell.clock import monotonic_seconds, unix_seconds
 from elasticd.shell.control.hooks import HookError, RunHook, run_hook, tell
 from elasticd.shell.control.server import Handlers, Stream, on
 from elasticd.shell.storage.eventreading import EventReading
@@ -111,10 +111,12 @@ class NoticeDesk:
         while True:
             since = unix_seconds() - AGE_SECONDS
             try:
-                async for event in self._events.follow(None, since):
+                async for event, news in self._events.happening(since):
                     # Other nodes wrote some: each may be anything.
                     with contextlib.suppress(LookupError, TypeError, ValueError):
-                        self._book.see(event, unix_seconds())
+                        # The clock of the node that says when it happened may be wrong.
+                        ago = 0.0 if news else unix_seconds() - float(event["time"])
+                        self._book.see(event, monotonic_seconds(), ago)
             except OperationError:
                 self._book = NoticeBook()  # it is too far behind, and begins anew
 
@@ -123,7 +125,7 @@ class NoticeDesk:
             await asyncio.sleep(LOOK_SECONDS)
             if not self.rules.told:
                 continue
-            for notice in self._book.mine(self._around(), unix_seconds()):
+            for notice in self._book.mine(self._around(), monotonic_seconds()):
                 if notice.key not in self._sending and len(self._sending) < AT_ONCE:
                     self._begin(notice)
 

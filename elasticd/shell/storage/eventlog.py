@@ -37,6 +37,7 @@ from elasticd.shell.storage.eventform import (
     outlives,
 )
 from elasticd.shell.storage.eventlacking import LackingEvents
+from elasticd.shell.storage.eventnews import EventNews
 from elasticd.shell.storage.eventshelf import ShelvedEvents
 from elasticd.shell.storage.journal import frame, salvage, scan
 from elasticd.shell.storage.keptevents import KeptEvents
@@ -50,7 +51,11 @@ log = structlog.get_logger(__name__)
 
 
 class EventLog:
-    """All events that this node knows. Runs in the event loop's thread."""
+    """All events that this node knows. Runs in the event loop's thread.
+
+    Attributes:
+        news: which of them came as they happened.
+    """
 
     def __init__(self, folder: Path, origin: str, disk: EventDisk | None = None) -> None:
         """Read what is in ``folder``, which is made if need be; damaged parts are left out.
@@ -69,6 +74,7 @@ class EventLog:
         self._refused: set[str] = set()
         """Jobs that were forgotten."""
         self._followers: set[asyncio.Queue[Event | None]] = set()
+        self.news = EventNews(origin)
         folder.mkdir(parents=True, exist_ok=True)
         self._load(folder)
 

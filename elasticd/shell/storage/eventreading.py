@@ -8,8 +8,9 @@ twice, to see when it begins and when its turn has come, so that few are in memo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -65,13 +66,32 @@ class EventReading:
         while some := await asyncio.to_thread(_next, events):
             yield some
 
-    async def follow(self, job: JobId | None, since: float = 0.0) -> AsyncIterator[Event]:
-        """The history, then what comes, for ever. ``since``: not of jobs that have ended, unless
-        something was written of them after that Unix time.
+    async def follow(self, job: JobId | None) -> AsyncIterator[Event]:
+        """The history, then what comes, for ever.
 
         Raises:
             OperationError: the reader is :data:`MAX_WAITING_EVENTS` behind.
         """
+        async with contextlib.aclosing(self._followed(job, 0.0)) as events:
+            async for event, _ in events:
+                yield public(event)
+
+    async def happening(self, since: float) -> AsyncIterator[tuple[Event, bool]]:
+        """The same of all jobs, each with whether it has happened just now, whatever the clock of
+        its node says. ``since``: not of jobs that have ended, unless something was written of them
+        after that Unix time.
+
+        Raises:
+            OperationError: as above.
+        """
+        async with contextlib.aclosing(self._followed(None, since)) as events:
+            async for event, came in events:
+                yield public(event), came and self.log.news.has(event)
+
+    async def _followed(
+        self, job: JobId | None, since: float
+    ) -> AsyncGenerator[tuple[Event, bool]]:
+        """Each with whether it came since this began."""
         with self.log.followed() as queue:
             meanwhile: dict[tuple[str, int], Event] = {}
             async for events in self._history(job, since):
@@ -81,14 +101,14 @@ class EventReading:
                     raise _behind()
                 for event in events:
                     if key_of(event) not in meanwhile:
-                        yield public(event)
+                        yield event, False
             meanwhile |= _taken_out(queue)
             for event in meanwhile.values():
                 if job is None or event.get("job") == job:
-                    yield public(event)
+                    yield event, True
             while (event_or_end := await queue.get()) is not None:
                 if job is None or event_or_end.get("job") == job:
-                    yield public(event_or_end)
+                    yield event_or_end, True
             raise _behind()
 
     async def last_members(self, job: JobId, least: int = 1) -> list[str]:

@@ -350,9 +350,9 @@ def test_notices_go_on_after_one_that_nobody_has_thought_of(
     monkeypatch.setattr(noticedesk, "LOOK_SECONDS", 0.0)
 
     class Events:
-        async def follow(self, job: None, since: float) -> AsyncIterator[dict[str, Any]]:
+        async def happening(self, since: float) -> AsyncIterator[tuple[dict[str, Any], bool]]:
             await asyncio.Event().wait()
-            yield {}
+            yield {}, False
 
     async def main() -> None:
         told = Told()

@@ -78,6 +78,20 @@ def test_nothing_old_is_told() -> None:
     assert tellers(made, A, now=101.0 + AGE_SECONDS) == "" and not made.waits(101.0 + AGE_SECONDS)
 
 
+@pytest.mark.parametrize("clock", [-86_400.0, 86_400.0])
+def test_the_clock_of_who_says_so_may_be_wrong(clock: float) -> None:
+    made, fresh = NoticeBook(), event("job_failed", 100.0 + clock)
+    made.see(fresh, 100.0)
+    assert tellers(made, A, now=99.0 + AGE_SECONDS) == "a"
+    assert tellers(made, A, now=101.0 + AGE_SECONDS) == ""
+
+
+def test_what_was_read_late_is_as_old_as_it_is_said_to_be() -> None:
+    made = NoticeBook()
+    made.see(event("job_failed"), 100.0, ago=AGE_SECONDS - 5.0)
+    assert tellers(made, A, now=104.0) == "a" and tellers(made, A, now=106.0) == ""
+
+
 def test_two_leaders_that_say_a_job_waits_are_told_of_once() -> None:
     made = book(event("job_parked"), event("job_parked", 101.0, node="b"))
     assert tellers(made, A) == "a"

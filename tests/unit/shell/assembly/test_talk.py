@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from elasticd.core.words import effects as e
-from elasticd.core.words.connections import ASIDE, PutOut
+from elasticd.core.words.connections import ASIDE, HaveEvents, PutOut, TakeEvents
 from elasticd.core.words.frames import Frame, decode_frame
 from elasticd.core.words.hearers import UNSAID
 from elasticd.core.words.records import JobRecord
@@ -125,6 +125,21 @@ def test_who_connects_hears_where_others_are(tmp_path: Path) -> None:
     assert info["others"] == [f"where others than {OTHER} are"]
     peers.call.message(OTHER, info)
     assert peers.others == [tuple(info["others"])] and talk.infos[OTHER].others == ()
+
+
+def test_what_a_node_tells_behind_what_it_had_is_news(tmp_path: Path) -> None:
+    async def main() -> None:
+        peers = FakePeers()
+        talk = talk_of(peers, tmp_path)
+        assert peers.call is not None
+        had, made = ({"origin": "other/7", "number": number, "time": 1.0} for number in (2, 3))
+        peers.call.connected(OTHER, "7", "h:1")
+        peers.call.message(OTHER, ASIDE.encode(HaveEvents({"other/7": 2})))
+        peers.call.moved(OTHER, "7", "h:2")
+        peers.call.message(OTHER, ASIDE.encode(TakeEvents((had, made))))
+        assert [talk.events.news.has(each) for each in (had, made)] == [False, True]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("protocol", [NEWEST, NEWEST + 1])

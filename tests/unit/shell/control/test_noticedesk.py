@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,28 @@ def test_what_fails_is_said_once_without_the_secret(node: Node) -> None:
     run_until(node.desk(job_failed=SECRET), lambda: node.kinds().count("notify_failed") == 2)
     assert len(node.calls) == 2
     assert SECRET not in repr(node.log.runs(None))
+
+
+def test_a_clock_that_is_a_day_behind_silences_nobody(node: Node) -> None:
+    """What another node had when it was met is as old as it says; what it tells then is news."""
+    day = 86_400.0
+
+    def of_another(number: int) -> None:
+        event = {"kind": "job_failed", "job": f"j-{number}-aaaa", "node": "b", "reason": "why"}
+        node.log.add({"time": unix_seconds() - day, "origin": "b/1", "number": number, **event})
+
+    def met() -> bool:
+        if node.calls and not node.log.news.has({"origin": "b/1", "number": 2}):
+            node.log.news.meets("b", "1")
+            node.log.news.heard("b", {"b/1": 1})
+            of_another(1)
+            of_another(2)
+        return node.kinds().count("notified") == 2
+
+    failed(node, "j-9-aaaa")
+    run_until(node.desk(job_failed=("/bin/x",)), met)
+    told = [json.loads(call.stdin)["job"] for call in node.calls]
+    assert told == ["j-9-aaaa", "j-2-aaaa"]
 
 
 def test_events_that_are_strange_are_passed_over(node: Node) -> None:
