@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 class _Copies:
     """Of one job's files."""
 
-    holders: frozenset[NodeId] = frozenset()
-    """Who has said so."""
+    holders: dict[NodeId, str] = field(default_factory=dict)
+    """Who has said so, and the run of its daemon then: another one may be on an empty disk."""
     told: str = ""
     rests: int = 0
     """So many looks pass over it yet."""
@@ -57,8 +57,8 @@ class JobFiles:
     archives: Archives
     me: NodeId
     _jobs: dict[JobId, _Copies] = field(default_factory=dict)
-    _seen: Sequence[NodeId] = ()
-    """Whom the last look counted on."""
+    _seen: Mapping[NodeId, str] = field(default_factory=dict)
+    """Whom the last look counted on, with the runs of their daemons."""
 
     async def spread(self, record: JobRecord) -> str:
         """Have the files, which are here, on as many nodes as are to have them, if there are so
@@ -76,13 +76,14 @@ class JobFiles:
         stores = self.node.tables.nodes.standing().stores
         others = sorted((n for n in others if n not in known), key=lambda n: n not in stores)
         lacking = wanted - len(known & {*lasting})
+        runs = self._runs(known.union(others))  # before they are asked
         found = await self.archives.spread(record.archive, source, others, lacking)
-        job = self._of(record.id)
-        job.holders = known | {*found.done}
+        holders = known | {*found.done}
+        self._of(record.id).holders = {node: runs[node] for node in holders}
         if len(found.done) >= lacking:
             return ""
         why = "; ".join(f"{each}: {reason}" for each, reason in sorted(found.failed.items()))
-        on = ", ".join(sorted(job.holders | {source}))
+        on = ", ".join(sorted(holders | {source}))
         return f"its files are on {on} only, not on {counted(wanted, 'node')} ({why})"
 
     async def rounds(self) -> None:
@@ -99,9 +100,9 @@ class JobFiles:
         made, once the same nodes are there as at the last look."""
         live = self.node.tables.jobs.live
         self._jobs = {job: known for job, known in self._jobs.items() if job in live}
-        lasting, before = self._lasting(), self._seen
-        self._seen = lasting
-        if lasting != before:
+        there, before = self._runs(self._lasting()), self._seen
+        self._seen = there
+        if there != before:
             for known in self._jobs.values():
                 known.rests, known.pause = 0, 1
             return
@@ -130,14 +131,16 @@ class JobFiles:
     async def _find(self, records: Sequence[JobRecord]) -> None:
         """Learn who has the files: another node may have spread them. One that is drained gives
         them, too."""
-        named = await self.archives.names_at([each for each in self._members() if each != self.me])
+        members = self._members()
+        runs = self._runs({*members, self.me})  # before they are asked
+        named = await self.archives.names_at([each for each in members if each != self.me])
         named[self.me] = await self.archives.names()
         for record in records:
             await asyncio.sleep(0)
             has = {node for node, names in named.items() if record.archive in names}
-            lacks = named.keys() - has
             job = self._of(record.id)
-            job.holders = (job.holders - lacks) | has
+            kept = {node: run for node, run in job.holders.items() if node not in named}
+            job.holders = kept | {node: runs[node] for node in has}
 
     async def _mend(self, record: JobRecord) -> None:
         try:
@@ -150,7 +153,7 @@ class JobFiles:
     async def _copied(self, record: JobRecord) -> str:
         """Returns why there are too few copies, or nothing. This node, if it is not counted on,
         takes one only where it doesn't work without."""
-        known, holders = self._known(record), self._of(record.id).holders
+        known, holders = self._known(record), self._holders(record)
         if self.me not in holders and self.me not in self._lasting():
             for source in sorted(holders.intersection(self._members()))[:1]:
                 if not await self._spread(record, source, known):
@@ -165,7 +168,18 @@ class JobFiles:
         return self._jobs.setdefault(job, _Copies())
 
     def _known(self, record: JobRecord) -> frozenset[NodeId]:
-        return self._of(record.id).holders & {*self._lasting()}
+        return self._holders(record) & {*self._lasting()}
+
+    def _holders(self, record: JobRecord) -> frozenset[NodeId]:
+        """As far as their daemons still are those that said so."""
+        said = self._of(record.id).holders
+        now = self._runs(said)
+        return frozenset(node for node, run in said.items() if now[node] in ("", run))
+
+    def _runs(self, nodes: Iterable[NodeId]) -> dict[NodeId, str]:
+        """Of the daemon of each; nothing is said of this one, and of one that is away."""
+        peers = self.node.liveness.peers
+        return {node: peers[node].boot if node in peers else "" for node in nodes}
 
     def _lasting(self) -> list[NodeId]:
         """The nodes that count: one that is drained may be switched off, a witness holds no files

@@ -52,6 +52,8 @@ class Cluster:
     born: int = 0
     asked: int = 0
     """For an archive, or to keep one."""
+    runs: dict[NodeId, int] = field(default_factory=dict)
+    """How often the daemon of each was started again."""
     full: set[NodeId] = field(default_factory=set)
     """Whose disk refuses."""
     silent: set[NodeId] = field(default_factory=set)
@@ -81,6 +83,12 @@ class Cluster:
         archives = Archives(self.home / me, near, lambda job: self.home / job, lambda event: None)
         cluster = self
 
+        class Liveness:
+            @property
+            def peers(self) -> Any:
+                there = {node: cluster.runs.get(node, 0) for node in others()}
+                return {node: SimpleNamespace(boot=f"run {run}") for node, run in there.items()}
+
         class Views:
             @property
             def view(self) -> Any:
@@ -92,6 +100,7 @@ class Cluster:
 
         node = SimpleNamespace(
             views=Views(),
+            liveness=Liveness(),
             ctx=SimpleNamespace(
                 station=Station(role="witness" if me in self.witnesses else "train")
             ),
@@ -101,6 +110,15 @@ class Cluster:
         )
         self.nodes[me] = JobFiles(cast(Node, node), archives, me)
         return me
+
+    def replaced(self, node: NodeId) -> None:
+        """By a machine with an empty disk and the same name."""
+        for kept in (self.home / node).iterdir():
+            kept.unlink()
+        self.restarted(node)
+
+    def restarted(self, node: NodeId) -> None:
+        self.runs[node] = self.runs.get(node, 0) + 1
 
     def standing(self) -> NodeDuties:
         sets = (frozenset(each) for each in (self.stores, self.witnesses, self.drained))
@@ -244,6 +262,43 @@ def test_a_node_that_is_away_for_a_moment_costs_no_copy(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("looks", [0, 1])
+def test_who_comes_back_with_an_empty_disk_is_given_the_files_again(
+    tmp_path: Path, looks: int
+) -> None:
+    """Also where no look has seen that the node was away."""
+
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        cluster.leader, other = cluster.comes(), cluster.comes()
+        await _submitted(cluster, random.Random(0))
+        await cluster.looks()
+        kept = cluster.nodes.pop(other)
+        await cluster.looks(looks)
+        cluster.nodes[other] = kept
+        cluster.replaced(other)
+        await cluster.looks()
+        assert cluster.lacking() == []
+
+    asyncio.run(story())
+
+
+def test_a_daemon_that_was_only_started_again_costs_no_copy(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        for _ in range(4):
+            cluster.leader = cluster.comes()
+        await _submitted(cluster, random.Random(0))
+        await cluster.looks()
+        before = cluster.asked
+        for node in cluster.nodes:
+            cluster.restarted(node)
+        await cluster.looks()
+        assert cluster.asked == before
+
+    asyncio.run(story())
+
+
 def test_a_leader_that_knows_of_no_copy_makes_none_where_there_are_enough(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = Cluster(tmp_path)
@@ -278,7 +333,8 @@ def test_a_drained_leader_copies_what_others_can_not_fetch_themselves(tmp_path: 
     assert asyncio.run(story(silent=True)) == {NodeId("node-3")}
 
 
-def test_what_stays_short_is_tried_less_and_less_often(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["the same daemon", "started again"])
+def test_what_stays_short_is_tried_less_and_less_often(tmp_path: Path, again: bool) -> None:
     async def story() -> None:
         cluster = Cluster(tmp_path)
         cluster.leader, other = cluster.comes(), cluster.comes()
@@ -289,7 +345,9 @@ def test_what_stays_short_is_tried_less_and_less_often(tmp_path: Path) -> None:
         await cluster.looks(100)
         assert 5 <= cluster.asked <= 8
         cluster.full.clear()
-        await cluster.looks(40)
+        if again:
+            cluster.restarted(other)
+        await cluster.looks(2 if again else 40)
         assert cluster.lacking() == []
 
     asyncio.run(story())

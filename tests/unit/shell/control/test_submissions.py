@@ -61,6 +61,7 @@ class Daemon:
         node = SimpleNamespace(
             records={},
             views=SimpleNamespace(view=SimpleNamespace(members=self.members)),
+            liveness=SimpleNamespace(peers={}),
             drivers=SimpleNamespace(obstacle=lambda *_: ""),
             tables=SimpleNamespace(nodes=SimpleNamespace(standing=self.standing)),
         )
