@@ -366,9 +366,9 @@ def show(context: typer.Context, home: Home = None, json: Json = False) -> None:
         revoked, makes = papers.read_revoked(folder), papers.makes_members(folder)
         renewal = papers.read_renewal(folder)
     given = issuing.read(folder)
-    out = _put_out(member, given, revoked)
     until = authority.good_until(member.certificate)
     own = authority.issued(member.certificate)
+    out = _put_out(member, own, given, revoked)
     nodes = [
         {
             "node": node,
@@ -416,11 +416,15 @@ def _row(node: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _put_out(
-    member: MemberPapers, given: Register, revoked: Revoked
+    member: MemberPapers, own: Issued, given: Register, revoked: Revoked
 ) -> list[dict[str, str | None]]:
-    """Certificates name no node, so only of those that are known here the id can be said."""
+    """Who was, and hasn't joined anew since, as far as is known here. Certificates name no node, so
+    only of those that are known here the id can be said."""
     names = {member.name_of(node): node for node in (member.node, *given)}
-    return [{"node": names.get(name), "name": name} for name in sorted(revoked.serials)]
+    newest = [Issued(member.name_of(node), each.serial) for node, each in given.items()]
+    back = {each.name for each in (own, *newest) if not revoked.holds(each)}
+    out = sorted(revoked.serials.keys() - back)
+    return [{"node": names.get(name), "name": name} for name in out]
 
 
 def _begin_anew(home: Path) -> bool:

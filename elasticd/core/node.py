@@ -212,8 +212,8 @@ class Node:
                 self.tables.asked(event)
             case e.SpeedsMeasured(job, seconds, reason):
                 self.drivers.measured(job, seconds, reason)
-            case e.Drain(request, node, draining):
-                self.tables.nodes.drain(request, node, draining, self.state_of)
+            case e.Drain(request, node, draining, out):
+                self.tables.nodes.drain(request, node, draining, self.state_of, out=out)
             case e.Dismiss(request, node):
                 there = node in self.liveness.living() or node in self._view_members()
                 self.tables.nodes.dismiss(request, node, there=there)

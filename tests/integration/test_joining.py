@@ -207,6 +207,30 @@ def test_a_token_is_spent_by_one_and_a_join_is_repeated_after_a_fault(founded: F
     founded.wait_for("node-2", lambda: len(founded.view()["members"]) == 2)
 
 
+@pytest.mark.deep
+def test_who_joins_under_the_name_of_one_that_was_put_out_is_another(founded: Founded) -> None:
+    """What was said of the machine before it, as that it is drained, is not true of it."""
+
+    def state() -> str:
+        told = founded.client.request(ShowStatus(ended=0))["nodes"]
+        return next((str(each["state"]) for each in told if each["id"] == "node-1"), "")
+
+    assert founded.join("node-1", founded.token()).returncode == 0
+    founded.start("node-1")
+    founded.wait_for("a view of both", founded.whole)
+    drained = founded.on("node-0", "drain", "node-1")
+    assert drained.returncode == 0, drained.stderr
+    assert state() == "draining"
+    founded.kill_daemon("node-1")
+    assert founded.on("node-0", "cluster", "revoke", "node-1").returncode == 0
+    shutil.rmtree(founded.home / "node-1")
+    joined = founded.join("node-1", founded.token())
+    assert joined.returncode == 0, joined.stderr
+    founded.restart_daemon("node-1")
+    founded.wait_for("it takes part", lambda: founded.whole() and state() == "alive")
+    assert "put out" not in founded.on("node-0", "cluster", "list").stdout
+
+
 @pytest.mark.long
 def test_all_hosts_of_a_file_join_over_ssh(
     founded: Founded,

@@ -134,10 +134,17 @@ class NodeTable:
         return record is not None and record.draining
 
     def drain(
-        self, request: int, node: NodeId, draining: bool, state_of: Callable[[NodeId], str]
+        self,
+        request: int,
+        node: NodeId,
+        draining: bool,
+        state_of: Callable[[NodeId], str],
+        *,
+        out: bool = False,
     ) -> None:
         """Drain or undrain; it stays as it is if that is what it was asked to be already. The
-        answer has its state as ``state_of`` gives it then: it may be dead."""
+        answer has its state as ``state_of`` gives it then: it may be dead. ``out``: it was put out
+        of the cluster, so nobody is told that it takes part."""
         record = self.records.get(node, NodeRecord(node))
         if node not in self.records and node not in self.known():
             self.ctx.do(e.Reply(request, Failed(f"no node {node}")))
@@ -146,7 +153,7 @@ class NodeTable:
         # Said again it rises too: on the other side of a partition the opposite may have been said.
         record = replace(record, intent=record.intent + (1 if changes else 2))
         self.update(record)
-        if changes:
+        if changes and not out:
             kind, text = "node_draining", f"{node} is drained: its ranks leave, no job runs there"
             if not draining:
                 kind, text = "node_undrained", f"{node} takes part again"

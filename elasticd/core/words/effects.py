@@ -110,8 +110,7 @@ class TellTrainer:
 
 @dataclass(frozen=True, slots=True)
 class EnterWorld:
-    """Give the trainer its world; with a reducer also chunk memory and a data socket between
-    both."""
+    """Give the trainer its world; with a reducer also chunk memory, and a socket between both."""
 
     trainer: ChildId
     reducer: ChildId | None
@@ -336,11 +335,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Drain a node, or let it take part again."""
+    """Drain a node, or let it take part again; ``out``: let who has its name next do so."""
 
     request: int
     node: NodeId
     draining: bool
+    out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

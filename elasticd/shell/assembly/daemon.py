@@ -162,11 +162,10 @@ class Daemon:
     def _make_membership(self, credentials: Credentials) -> TrustedMembers:
         others = Others(
             lambda: self._talk,
-            lambda: self._desk.queries.node_names(),
-            lambda: self._desk.queries.known_nodes(),
-            lambda: self._node.liveness.living(),
-            self._broken,
-        )
+            lambda: self._desk.queries.node_names(), lambda: self._desk.queries.known_nodes(),
+            lambda: self._node.liveness.living(), self._broken,
+            lambda node: self._post(e.Drain(0, node, False, out=True)),  # nobody awaits an answer
+        )  # fmt: skip
         return TrustedMembers(self._home, self._settings, credentials, others)
 
     def _make_tidying(self, events: EventLog) -> Tidying:

@@ -42,6 +42,7 @@ class Others:
         ever: also those that are gone for good.
         present: those that are not known to be dead, this one included.
         failed: is told when the disk takes nothing.
+        out: is told whom a person has put out.
     """
 
     talk: Callable[[], Talk]
@@ -49,6 +50,7 @@ class Others:
     ever: Callable[[], Collection[NodeId]]
     present: Callable[[], Collection[NodeId]]
     failed: Callable[[OSError], None]
+    out: Callable[[NodeId], None]
 
 
 class TrustedMembers:
@@ -85,7 +87,7 @@ class TrustedMembers:
             lambda: others.talk().peers.cut_off(),
             lambda word: others.talk().tell_all(word),
             others.failed,
-            lambda node: self._emit("node_put_out", f"{node} was put out of the cluster", node),
+            self._put_out,
             others.ever,
             lambda node: others.talk().peers.serial_of(node),
         )  # fmt: skip
@@ -192,6 +194,10 @@ class TrustedMembers:
     def _issuers(self) -> list[str]:
         infos = self._others.talk().infos
         return [info.address for info in infos.values() if info.makes_members]
+
+    def _put_out(self, node: NodeId) -> None:
+        self._emit("node_put_out", f"{node} was put out of the cluster", node)
+        self._others.out(node)
 
     def _emit(self, kind: str, text: str, node: NodeId) -> None:
         self._others.talk().emit(e.Emit(None, kind, text, None, {"culprit": node}))

@@ -310,14 +310,16 @@ def test_list(ctl: Ctl, home: Path, host: Host) -> None:
         token = host.token(letter=name[-1:].encode()).text()
         assert ctl("cluster", "join", token, "--home", home / name, "--node-id", name)[0] == 0
     name = host.member.name_of(NodeId("mac-3"))
-    out_ones = Revoked({name: host.joined[NodeId("mac-3")].serial, "0" * 32: 1})
+    back = host.member.name_of(NodeId("mac-2"))
+    before = host.joined[NodeId("mac-2")].serial - 1
+    out_ones = Revoked({name: host.joined[NodeId("mac-3")].serial, back: before, "0" * 32: 1})
     papers.write_revoked(host.home, out_ones)
     code, out, err = ctl("cluster", "list", "--home", host.home)
     assert (code, err) == (0, "")
     assert f"this node is {NODE}" in out and "it lets others in" in out
     lines = {line.split()[0]: line for line in out.splitlines() if line}
     assert "joined" in lines["mac-2"] and "put out" in lines["mac-3"]
-    assert f"put out: {'0' * 32}, mac-3" in out
+    assert f"put out: {'0' * 32}, mac-3\n" in out and "put out: mac-2" not in out
     told = json.loads(ctl("cluster", "list", "--home", host.home, "--json")[1])
     assert told["cluster"] == host.member.cluster_id and told["makes_members"] is True
     assert [(each["node"], each["revoked"]) for each in told["issued"]] == [

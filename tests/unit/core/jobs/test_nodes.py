@@ -46,6 +46,18 @@ def test_a_forgotten_node_that_returns_is_new() -> None:
     assert not nodes.records[GONE].forgotten and not nodes.unwanted()
 
 
+def test_whoever_has_the_name_of_a_node_that_was_put_out_is_not_drained() -> None:
+    here, there = table(), table()
+    for nodes in (here, there):
+        nodes.drain(1, GONE, True, dead)
+    assert there.unwanted() == {GONE}
+    here.ctx.effects.clear()
+    here.drain(0, GONE, False, dead, out=True)
+    assert not [each for each in here.ctx.effects if isinstance(each, e.Emit)]
+    there.on_nodes(ME, [here.records[GONE]])
+    assert not there.unwanted() and there.records == here.records
+
+
 def test_nodes_that_meet_agree_on_who_is_forgotten() -> None:
     here, there = table(), table()
     here.dismiss(1, GONE, there=False)

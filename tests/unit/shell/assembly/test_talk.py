@@ -76,7 +76,7 @@ class FakePeers:
 def membership_of(talk: Callable[[], Talk], home: Path, settings: NodeConfig) -> TrustedMembers:
     papers.write(home, member("me"))
     shown = Credentials(papers.read(home), *papers.shown(home), Revoked())
-    others = Others(talk, tuple, tuple, tuple, lambda _: None)
+    others = Others(talk, tuple, tuple, tuple, lambda _: None, lambda _: None)
     return TrustedMembers(home, settings, shown, others)
 
 

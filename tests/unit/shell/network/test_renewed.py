@@ -151,7 +151,7 @@ def membership_of(daemon: Daemon, home: Path) -> TrustedMembers:
         peers = daemon.peers
 
     talk = cast(Talk, Talking())
-    others = Others(lambda: talk, tuple, tuple, tuple, lambda error: None)
+    others = Others(lambda: talk, tuple, tuple, tuple, lambda error: None, lambda _: None)
     return TrustedMembers(home, NodeConfig(node_id="a"), daemon.credentials, others)
 
 
