@@ -68,9 +68,16 @@ class ChildRoster:
 
     def _write(self) -> None:
         beside = self._path.with_name(self._path.name + ".partial")
-        with naming(beside):
-            beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
-            beside.replace(self._path)
+        try:
+            with naming(beside):
+                beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
+                beside.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()  # of a full disk it would take the last bytes
+            if self._entries:
+                raise
+            self._path.unlink(missing_ok=True)  # that says the same, and needs no room
 
     def living(self) -> list[ChildEntry]:
         """What an earlier daemon wrote down and is still running; changes nothing."""

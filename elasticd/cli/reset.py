@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +33,7 @@ from elasticd.shell.control.webdoor import LOG_FILE as PAGE_LOG
 from elasticd.shell.control.webtoken import METRICS_FILE, PLACE_FILE, TOKEN_FILE
 from elasticd.shell.storage import issuing, whereabouts
 from elasticd.shell.storage.diskend import FILE_NAME as END_FILE
+from elasticd.shell.storage.durable import no_room
 from elasticd.shell.storage.journal import BEGUN_SUFFIX, begin_anew, put_aside, salvage
 from elasticd.shell.storage.records import JOURNAL_NAME, UNREADABLE, plain, read
 from elasticd.supervision.roster import ChildRoster
@@ -185,7 +186,8 @@ def _ask(homes: Sequence[Path], at_stake: set[JobId], *, checkpoints: bool) -> N
 
 
 def _reset(home: Path, folders: Sequence[str], *, keep_jobs: bool) -> dict[str, Any]:
-    """The journal first: whatever is interrupted then is done by another reset."""
+    """The journal first: whatever is interrupted then is done by another reset. On a full disk that
+    has room once the rest is gone."""
     if (home / ROSTER_NAME).exists():
         ChildRoster(home / ROSTER_NAME).end_leftovers()
     path = home / JOURNAL_NAME
@@ -193,9 +195,13 @@ def _reset(home: Path, folders: Sequence[str], *, keep_jobs: bool) -> dict[str, 
     source, records = _kept(path) if keep_jobs else (None, [])
     needed = _needed(path)
     kept = without_promises(records, "reset by the operator")
-    aside = begin_anew(path, [plain(kind, record) for kind, record in kept])
     removed = [JOURNAL_NAME] if begun else []
-    removed += [name for name in (*folders, *RUNTIME) if _remove(home / name, needed)]
+
+    def drop() -> None:
+        removed.extend(name for name in (*folders, *RUNTIME) if _remove(home / name, needed))
+
+    aside = _begun(path, [plain(kind, record) for kind, record in kept], drop)
+    drop()
     return {
         "home": str(home),
         "removed": removed,
@@ -203,6 +209,20 @@ def _reset(home: Path, folders: Sequence[str], *, keep_jobs: bool) -> dict[str, 
         "jobs_from": str(source) if source else None,
         "journal": str(aside) if aside else None,
     }
+
+
+def _begun(path: Path, records: Sequence[Any], make_room: Callable[[], None]) -> Path | None:
+    """As :func:`begin_anew`."""
+    before = put_aside(path)
+    try:
+        return begin_anew(path, records)
+    except OSError as error:
+        if not no_room(error):
+            raise
+    make_room()
+    return begin_anew(path, records) or next(
+        (each for each in put_aside(path) if each not in before), None
+    )
 
 
 def _needed(journal: Path) -> set[str]:

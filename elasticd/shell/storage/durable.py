@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from typing import BinaryIO, Literal
 
 from elasticd.checkpoints.medium import order_file, sync_file
 from elasticd.checkpoints.sequential import write_all
-from elasticd.errors import naming
+from elasticd.errors import DiskError, naming
 
 _PROBE_BYTES = 64 * 1024
 PARTIAL_SUFFIX = ".partial"
@@ -75,9 +76,14 @@ def write_whole(path: Path, data: bytes) -> None:
     """As :func:`write_durable` where a crash is of the process alone: nothing is synced."""
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     with naming(path, partial):
-        with os.fdopen(_fresh(partial), "wb") as file:
-            file.write(data)
-        partial.replace(path)
+        try:
+            with os.fdopen(_fresh(partial), "wb") as file:
+                file.write(data)
+            partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()  # of a full disk it would take the last bytes
+            raise
 
 
 def _fresh(partial: Path) -> int:
@@ -93,6 +99,12 @@ def open_private(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
     flags = os.O_TRUNC if mode == "wb" else os.O_APPEND
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     return os.fdopen(fd, mode)
+
+
+def no_room(error: BaseException) -> bool:
+    """Whether that is said by a disk that is full, or by one whose quota is."""
+    cause = error.__cause__ if isinstance(error, DiskError) else error
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def unwritable(folder: Path) -> OSError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -16,7 +17,7 @@ from elasticd import archive
 from elasticd.core.words.records import JobRecord, NodeRecord
 from elasticd.errors import DamageError
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage import founding, whereabouts
+from elasticd.shell.storage import founding, journal, whereabouts
 from elasticd.shell.storage.durable import write_durable
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId
@@ -170,6 +171,42 @@ def test_reset_keeps_the_jobs_that_are_readable_if_told(ctl: Ctl, home: Path) ->
     records.close()
     assert [record.id for record in stable.records] == ["a-1"] and stable.lost
     assert (home / "archives").exists() and not (home / "checkpoints").exists()
+
+
+@pytest.fixture
+def full(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal's disk is, while the checkpoints are there."""
+
+    def durable(path: Path, data: Any) -> None:
+        if (home / "checkpoints" / "a-1").exists():
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write_durable(path, data)
+
+    monkeypatch.setattr(journal, "write_durable", durable)
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize("keep", [False, True])
+def test_on_a_full_disk_what_goes_anyway_makes_room_for_the_new_journal(
+    ctl: Ctl, home: Path, keep: bool
+) -> None:
+    old = lived(home).read_bytes()
+    words = ["--keep-jobs"] if keep else []
+    code, out, err = ctl("reset", "--checkpoints", "--yes", "--json", *words, "--home", str(home))
+    assert code == 0, err
+    (done,) = json.loads(out)["nodes"]
+    assert jobs_of(home) == ["a-1"] * keep and {*done["removed"]} >= {"checkpoints", "work"}
+    assert done["journal"] == str(home / "journal.lost") and Path(done["journal"]).is_file()
+    assert (home / "journal.lost").read_bytes() == old
+
+
+@pytest.mark.usefixtures("full")
+def test_a_reset_that_a_full_disk_has_cut_short_is_done_by_another(ctl: Ctl, home: Path) -> None:
+    lived(home)
+    code, _, err = ctl("reset", "--keep-jobs", "--yes", "--home", str(home))
+    assert code == 1 and "No space left" in err and (home / "checkpoints" / "a-1").exists()
+    words = ("reset", "--keep-jobs", "--checkpoints", "--yes", "--home", str(home))
+    assert ctl(*words)[0] == 0 and jobs_of(home) == ["a-1"]
 
 
 def test_a_second_reset_keeps_what_the_first_has_put_aside_and_can_take_it_back(

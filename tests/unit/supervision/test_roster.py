@@ -16,6 +16,7 @@ from elasticd.supervision.birth import birth
 from elasticd.supervision.exits import wait_without_reaping
 from elasticd.supervision.process import AdoptedProcess
 from elasticd.supervision.roster import ChildEntry, ChildRoster, end_session, kill_group
+from tests.noroom import no_room
 
 pytestmark = pytest.mark.process
 
@@ -40,6 +41,21 @@ def test_a_leftover_is_killed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) 
     assert ChildRoster(tmp_path / "children.json").end_leftovers() == [entry]
     sleeper.wait(10)  # far sooner than it would end; psutil may have reaped it and its status
     assert json.loads((tmp_path / "children.json").read_text()) == []
+
+
+def test_a_full_disk_has_room_for_a_list_of_nothing(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Else nothing could be removed there, as a reset does, before something else was."""
+    entry = entry_of(sleeper.pid)
+    ChildRoster(tmp_path / "children.json").add(entry)
+    with no_room():
+        assert ChildRoster(tmp_path / "children.json").end_leftovers() == [entry]
+        assert [*tmp_path.iterdir()] == [] == ChildRoster(tmp_path / "children.json").take_over()
+        with pytest.raises(OSError, match=r"children\.json\.partial"):
+            ChildRoster(tmp_path / "children.json").add(entry)
+    assert [*tmp_path.iterdir()] == []
+    sleeper.wait(10)
 
 
 def test_another_process_with_the_same_pid_is_left_alone(

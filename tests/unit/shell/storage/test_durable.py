@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.errors import DiskError
+from elasticd.shell.storage import durable
 from elasticd.shell.storage.durable import (
     PARTIAL_SUFFIX,
     unwritable,
@@ -49,6 +53,18 @@ def test_what_the_disk_refuses_is_named(
     path = tmp_path / "state"
     with no_room(2), pytest.raises(OSError, match=f"File too large: '{path}'"):
         write(path, b"new")
+    assert [*tmp_path.iterdir()] == [], "what is left would take the last bytes"
+
+
+@pytest.mark.parametrize(
+    ("code", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)]
+)
+def test_a_full_disk_is_told_from_a_broken_one(code: int, full: bool) -> None:
+    error = OSError(code, os.strerror(code))
+    told = DiskError("said by the journal")
+    told.__cause__ = error
+    assert durable.no_room(error) is durable.no_room(told) is full
+    assert not durable.no_room(DiskError("it was closed"))
 
 
 def test_a_folder_that_refuses_is_told_from_descriptors_that_have_run_out(tmp_path: Path) -> None:
