@@ -13,11 +13,13 @@ from elasticd.core.node import InvariantError
 from elasticd.core.words import effects as e
 from elasticd.core.words.engines import EngineEffect
 from elasticd.core.words.records import JobRecord, World
+from elasticd.errors import DiskError
 from elasticd.shell.assembly.talk import Talk
 from elasticd.shell.children.children import Children
 from elasticd.shell.control.firstshares import FirstShares
 from elasticd.shell.control.queries import Queries
 from elasticd.shell.network.stream import aside
+from elasticd.shell.storage.durable import no_room
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.records import StableRecords
@@ -86,7 +88,8 @@ class Performers:
                 assert_never(effect)
 
     async def persist(self, effects: Sequence[e.Persist]) -> None:
-        """Durable when it returns, all or none. The loop goes on meanwhile.
+        """Durable when it returns, all or none. The loop goes on meanwhile. Where people have jobs
+        forgotten since the disk is full, that has room for it once files of those are gone.
 
         Raises:
             DiskError: as :meth:`Journal.append` and :meth:`Journal.compact`.
@@ -96,8 +99,14 @@ class Performers:
             if isinstance(record, World):
                 counter = record.generation.counter
                 await self.keeper.enters(record.job, counter, record.members)
-        await aside(partial(self._persist, records))
         gone = [r for _, r in records if isinstance(r, JobRecord) and r.forgotten]
+        try:
+            await aside(partial(self._persist, records))
+        except DiskError as error:
+            if not (gone and no_room(error)):
+                raise
+            await self.forgetting.make_room(gone)
+            await aside(partial(self._persist, records))
         if gone:
             self.forgetting.forget(gone)
         for _, record in records:

@@ -56,6 +56,10 @@ class ChildFiles:
             self.home / "history" / job,
         )
 
+    def recreated(self, job: JobId) -> tuple[Path, ...]:
+        """Those of them that are no results of it."""
+        return self.work_folder(job), self.clones_folder(job), self.logs_folder(job)
+
     def logs_folder(self, job: JobId) -> Path:
         """What its trainers printed."""
         return self.home / "logs" / job

@@ -13,7 +13,7 @@ import structlog
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import naming
 from elasticd.shell.inorder import EventDisk
-from elasticd.shell.storage.durable import write_whole
+from elasticd.shell.storage.durable import no_room, write_whole
 from elasticd.shell.storage.rewriting import Rewriting
 
 SUFFIX = ".events"
@@ -39,8 +39,9 @@ class EventFiles:
         self.disk.do(partial(self._append, self.path(name), data))
 
     def replace(self, name: str, content: Callable[[], bytes]) -> None:
-        """All of it; ``content`` is asked for it beside the loop."""
-        self.disk.do(lambda: write_whole(self.path(name), content()))
+        """All of it; ``content`` is asked for it beside the loop. On a disk that has no room it
+        stays as it was."""
+        self.disk.do(partial(self._replace, self.path(name), content))
 
     def remove(self, name: str) -> None:
         """All of it, if there is anything."""
@@ -68,6 +69,14 @@ class EventFiles:
         finally:
             os.close(fd)
         self._rewriting.appended(path, data)
+
+    def _replace(self, path: Path, content: Callable[[], bytes]) -> None:
+        try:
+            write_whole(path, content())
+        except OSError as error:
+            if not no_room(error):
+                raise
+            log.warning("a list of dropped events is not kept", path=str(path), reason=str(error))
 
     def _remove(self, path: Path) -> None:
         self._rewriting.removed(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
 import structlog
 import tenacity
@@ -56,6 +57,15 @@ class Forgetting:
     def forget(self, records: Sequence[JobRecord]) -> None:
         self._events.forget(record.id for record in records)
         self._begin(records)
+
+    async def make_room(self, records: Sequence[JobRecord]) -> None:
+        """Remove at once what takes most, though nothing is known to be forgotten yet: the disk has
+        no room to note it. Who asked can ask again, should a crash leave jobs without files."""
+        for job in (record.id for record in records):
+            if not self._children.runs(job):
+                await asyncio.to_thread(self._remove_of, job, self._children.files.recreated(job))
+        self._events.forget(record.id for record in records)
+        log.info("files of jobs removed to note that they are forgotten", reason="a full disk")
 
     def _begin(self, records: Sequence[JobRecord]) -> None:
         for record in records:
@@ -126,10 +136,13 @@ class Forgetting:
         log.info("files of a job removed that no record names", job=job)
 
     def _remove(self, job: JobId) -> tuple[bool, list[str]]:
-        """Whether there were any, and why some are left."""
+        return self._remove_of(job, self._children.files.of_job(job))
+
+    def _remove_of(self, job: JobId, others: Iterable[Path]) -> tuple[bool, list[str]]:
+        """Checkpoints, and ``others``. Whether there were any, and why some are left."""
         store = self._states.store
         why: list[str] = []
-        folders = [*self._children.files.of_job(job)]
+        folders = [*others]
         try:
             for stored in store.stored(job):
                 self._states.remove_unused(job, stored.manifest.step, stored.manifest.stamp)

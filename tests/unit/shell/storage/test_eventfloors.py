@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -119,6 +120,37 @@ def test_many_floors_that_another_node_tells_of_are_written_together(
     asyncio.run(main())
     (kept,) = salvage((tmp_path / "_floors.events").read_bytes())
     assert kept == {f"b/{number}": 5 for number in range(100)}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_full_disk_keeps_no_job_from_being_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """People do that to have room. A peer sends the rest again after the next start, no more."""
+
+    def refuses(path: Path, data: bytes) -> NoReturn:
+        raise OSError(code, "it can't be written", str(path))
+
+    failed: list[OSError] = []
+
+    async def main() -> None:
+        order = InOrder("events", failed.append)
+        log = EventLog(tmp_path, "a/1", order)
+        log.write(event(1, GONE))
+        log.write(event(2, JOB))
+        monkeypatch.setattr(eventfiles, "write_whole", refuses)
+        log.forget([GONE])
+        await order.flushed(10)
+        await asyncio.sleep(0)
+        assert files_left(tmp_path) == [JOB]
+        if code == errno.ENOSPC:
+            monkeypatch.undo()
+            log.forget([JOB])
+            await order.flushed(10)
+            assert (tmp_path / "_floors.events").exists(), "there is room again"
+
+    asyncio.run(main())
+    assert [error.errno for error in failed] == ([] if code == errno.ENOSPC else [code])
 
 
 def test_what_is_read_when_its_job_is_forgotten_is_not_kept(tmp_path: Path) -> None:

@@ -112,6 +112,17 @@ def test_all_of_the_job_goes_and_nothing_of_another(home: Home) -> None:
     assert home.told() == [OTHER]
 
 
+def test_for_room_goes_what_takes_most_and_nothing_of_what_runs(home: Home) -> None:
+    """The disk is full, so that nothing can be noted; the rest goes once it is."""
+    home.looks = [False, True]
+    both = [record(GONE), record(OTHER, "others")]
+    asyncio.run(home.forgetting.make_room(both))
+    assert home.left(GONE) == ["output", "outputs"] and home.left(OTHER) == list(KINDS)
+    assert home.told() == [] and home.archives() == ["others", "own"]
+    home.do(lambda: home.forgetting.forget([record(GONE)]))
+    assert home.left(GONE) == [] and home.archives() == ["others"]
+
+
 def test_what_no_record_names_is_removed_when_it_is_asked_for(home: Home) -> None:
     """With archives that no job has: which one was its own nobody knows."""
     asyncio.run(home.forgetting.remove_stray(GONE))
