@@ -10,8 +10,9 @@ from pathlib import Path
 from elasticd.cli.output import shown_bytes
 from elasticd.cli.reset import records_of
 from elasticd.core.words.records import JobRecord
-from elasticd.pasting import quoted
+from elasticd.pasting import of_home, quoted
 from elasticd.preflight.nodes import CheckResult
+from elasticd.settings.localhomes import cluster_of
 from elasticd.shell.children.server import ROSTER_NAME
 from elasticd.shell.storage.homefolders import FOLDERS
 from elasticd.shell.storage.journal import put_aside
@@ -23,8 +24,8 @@ REMADE = ("cache", "clones")
 """Folders of which all is made again."""
 OF_ENDED = ("work", "logs")
 """Kinds of files of which a daemon removes those of ended jobs by itself, in time."""
-_LEAST_BYTES = 1 << 20
-"""What is smaller frees no disk."""
+_LEAST_BYTES = 1 << 17
+"""What is smaller lets no daemon start, which removes the rest when it is told to."""
 _MOST = 5
 """So many are named, the largest."""
 
@@ -51,7 +52,11 @@ def by_hand(found: CheckResult, homes: Sequence[Path], start: str) -> CheckResul
     if ways:
         first += f"By hand: {'; '.join(ways)}"
     else:
-        first += "Free space outside of its home"
+        reset = quoted(of_home("reset --checkpoints", cluster_of(homes[0])))
+        first += (
+            "Free space outside of its home. Where nothing else is on that disk, let go of all"
+            f" checkpoints here, and of what is known of the jobs: {reset}"
+        )
     never = f"{first}. Never remove checkpoints or the journal by hand"
     more = "then 'elasticctl forget JOB' and 'elasticctl checkpoints prune JOB' remove more"
     return replace(found, value=value, cure=f"{never}. Start the daemon: {quoted(start)}; {more}")

@@ -82,6 +82,18 @@ def test_what_takes_the_room_and_may_go_is_said_where_no_daemon_runs(
         subprocess.run(["rm", "-r", path], check=True)
     found = told(home)
     assert removed(found["cure"]) == [] and "outside of its home" in found["cure"]
+    assert f"of the jobs: 'elasticctl reset --checkpoints --home {home}'. Never" in found["cure"]
+
+
+def test_little_is_enough_for_a_daemon_to_start(
+    told: Callable[[Path], dict[str, Any]], home: Path
+) -> None:
+    """Which then removes what it is told to; on a disk of its own there is nothing else."""
+    lived(home)
+    (home / "clones" / "a-1").mkdir(parents=True)
+    (home / "clones" / "a-1" / "x").write_bytes(b"x" * (MIB // 4))
+    cure = told(home)["cure"]
+    assert removed(cure) == [home / "clones"] and "outside of its home" not in cure
 
 
 def test_what_a_reset_put_aside_is_named_only_if_no_job_could_be_had_from_it(
