@@ -191,4 +191,6 @@ def refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiskError(f"{error.filename or path}: {error.strerror or error}") from error
+        from elasticd.settings.diskroom import refusal  # only then is needed what that loads
+
+        raise DiskError(refusal(error, path)) from error

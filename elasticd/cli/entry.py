@@ -107,8 +107,9 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         if not error.filename and isinstance(error, FileNotFoundError) and _is_nowhere():
             return "the current folder is gone: go to another one (cd)", 1
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", 1
+        from elasticd.settings.diskroom import refusal  # only then is needed what that loads
+
+        return refusal(error), 1
     kind = type(error).__name__
     return f"internal error: {kind}: {error} (ELASTICD_DEBUG=1 shows where)", 1
 

@@ -34,7 +34,8 @@ from elasticd.client.processes import find_daemon
 from elasticd.core.words.requests.looking import ShowStatus
 from elasticd.errors import ElasticdError, NoDaemonError
 from elasticd.pasting import of_home, quoted
-from elasticd.preflight.nodes import CheckResult
+from elasticd.preflight.nodes import LEAST_FREE_FILES, CheckResult
+from elasticd.settings.diskroom import room_of
 from elasticd.settings.localhomes import begun_anew, cluster_of, homes_at, is_local
 from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.storage import diskend
@@ -127,7 +128,7 @@ def doctor(
 def _machine(home: Path, homes: Sequence[Path], probes: Sequence[str]) -> list[CheckResult]:
     """What is found of this machine. Where no daemon runs in these homes, none can remove files."""
     found = Machine().checked(home, probes)
-    if not homes or any(map(_runs, homes)):
+    if not homes or any(map(_runs, homes)) or _has_few_files_left(homes[0]):
         return found
     return [
         by_hand(each, homes, _start(homes[0]))
@@ -135,6 +136,14 @@ def _machine(home: Path, homes: Sequence[Path], probes: Sequence[str]) -> list[C
         else each
         for each in found
     ]
+
+
+def _has_few_files_left(home: Path) -> bool:
+    """Then no large folder is to go, but many files."""
+    with contextlib.suppress(OSError):
+        left = room_of(home).free_files
+        return left is not None and left < LEAST_FREE_FILES
+    return False
 
 
 def _tried(probes: Sequence[MacProbe], disk: Path | None, *, quiet: bool) -> list[TrialResult]:

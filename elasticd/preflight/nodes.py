@@ -23,6 +23,8 @@ from elasticd.preflight.subnets import islands, network
 
 LEAST_MLX = (0, 32, 4)
 LEAST_FREE_BYTES, LOW_FREE_BYTES = 1 << 30, 10 << 30
+LEAST_FREE_FILES = 1000
+"""A job's folder alone may have as many."""
 SKEW_SECONDS, MOST_SKEW_SECONDS = 2.0, 60.0
 LOW_BATTERY = 20.0
 """Per cent."""
@@ -195,9 +197,19 @@ def _disk(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         " 'elasticctl forget JOB' and 'elasticctl checkpoints prune JOB' remove"
     )
     value = f"{gibibytes(free)} free"
+    files = each.facts.free_files
+    if files is not None and files < LEAST_FREE_FILES:
+        return failed(f"no more files, or few ({files}), though {value}", _fewer_files(each.facts))
     if free < LEAST_FREE_BYTES:
         return failed(value, cure)
     return warned(value, cure) if free < LOW_FREE_BYTES else passed(value)
+
+
+def _fewer_files(facts: NodeFacts) -> str:
+    return (
+        f"Remove many small files on the disk of {facts.home or 'its home'}, whatever their size:"
+        " 'df -i' counts them, 'elasticctl forget JOB' removes a job's"
+    )
 
 
 def _clock(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:

@@ -30,6 +30,9 @@ class NodeFacts:
     """What macOS warns of, which may go on for hours."""
     free_bytes: int = 0
     """Of the disk that its home is on."""
+    free_files: int | None = None
+    """How many more files that disk takes; None: it doesn't say, or has no such limit."""
+    home: str = ""
     unix: float = 0.0
     """Its clock, just before it answered."""
     battery: float | None = None

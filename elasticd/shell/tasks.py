@@ -14,6 +14,7 @@ from typing import Any
 import tenacity
 
 from elasticd.errors import ElasticdError
+from elasticd.settings.diskroom import refusal
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
@@ -93,7 +94,9 @@ def tell(sentence: str, error: BaseException, task: asyncio.Task[Any] | None = N
 def reason(what: str, error: Exception) -> str:
     """Why something failed, for who waits to hear how it went; what nobody has thought of is told
     to the loop, too."""
-    if isinstance(error, ElasticdError | OSError):
+    if isinstance(error, OSError):
+        return refusal(error)
+    if isinstance(error, ElasticdError):
         return str(error)
     tell(f"{what} failed", error)
     return worded(error)

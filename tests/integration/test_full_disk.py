@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,25 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import POLL_SECONDS, WAIT_SECONDS, Cluster
+from tests.tinydisk import tiny_disk
 
 pytestmark = pytest.mark.process
-
-
-@contextmanager
-def tiny_disk(folder: Path, size: str = "4k", files: int = 64) -> Iterator[None]:
-    """A disk with little room, mounted at ``folder``."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("mounting a small disk takes root on Linux")
-    options = ["-t", "tmpfs", "-o", f"size={size},nr_inodes={files},mode=700"]
-    mounted = subprocess.run(
-        ["mount", *options, "tmpfs", folder], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_a_full_disk_stops_neither_training_nor_checkpoints(

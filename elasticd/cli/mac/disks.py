@@ -12,6 +12,7 @@ from pathlib import Path
 from elasticd.checkpoints.medium import sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
+from elasticd.settings.diskroom import refusal
 
 FLUSHES = 30
 LARGE_BYTES = 512 << 20
@@ -33,7 +34,7 @@ def flush(
         idle = _flushes(folder / "small", sync, flushes, clock)
         beside = _beside(folder, sync, flushes, large_bytes, clock)
     except OSError as error:
-        return failed(f"{error.filename or folder}: {error.strerror}", "Make room on that disk")
+        return failed(refusal(error, folder), "Make room on that disk")
     value = (
         f"idle {_times(idle)}; beside a write of {large_bytes >> 20} MiB {_times(beside)}"
         " (median, longest)"

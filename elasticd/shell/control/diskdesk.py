@@ -13,8 +13,8 @@ from elasticd.core.words.requests.every import Outcome
 from elasticd.core.words.requests.jobs import ForgetJob, JobChanged
 from elasticd.core.words.requests.looking import ShowDisk
 from elasticd.errors import OperationError
+from elasticd.settings.diskroom import room_of
 from elasticd.shell.control.server import Handler, Handlers, Said, Stream, on
-from elasticd.shell.storage.diskroom import room_of
 from elasticd.shell.storage.usage import OF_JOBS, Usage, measure
 from elasticd.types import JobId, NodeId, is_job_id
 

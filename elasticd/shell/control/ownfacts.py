@@ -16,11 +16,11 @@ from elasticd import __version__, systemtools
 from elasticd.machinememory import total_bytes
 from elasticd.preflight.power import FIREWALL, THERMAL, heat_of, settings_of
 from elasticd.preflight.seen import NodeFacts
+from elasticd.settings.diskroom import room_of
 from elasticd.shell.children.room import pressure
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.control.speeddesk import FRESH_SECONDS, kept_speed
 from elasticd.shell.network.interfaces import with_masks
-from elasticd.shell.storage.diskroom import room_of
 from elasticd.supervision.program import own_program
 from elasticd.systemtools import Ask
 
@@ -64,7 +64,7 @@ class OwnFacts:
 
     def _read(self, chip: str, walled: tuple[str, ...], hosts: Sequence[str]) -> NodeFacts:
         mac = self.system == "darwin"
-        low, battery = pressure(()), battery_now(self.battery)
+        low, battery, disk = pressure(()), battery_now(self.battery), room_of(self.home)
         firewall = self.ask((FIREWALL, "--getglobalstate")) if mac else ""
         return NodeFacts(
             elasticd=__version__,
@@ -77,7 +77,9 @@ class OwnFacts:
             memory_bytes=total_bytes(),
             memory_low="" if low is None or low.mild else low.reason,
             memory_warned=low.reason if low is not None and low.mild else "",
-            free_bytes=room_of(self.home).free_bytes,
+            free_bytes=disk.free_bytes,
+            free_files=disk.free_files,
+            home=str(self.home.absolute()),
             battery=None if battery is None else float(battery.percent),
             # None: the system doesn't know.
             plugged=battery is None or battery.power_plugged is not False,

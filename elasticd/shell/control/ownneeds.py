@@ -19,13 +19,13 @@ from elasticd.launchd.protected import kept_out
 from elasticd.machinememory import machine_memory
 from elasticd.outputs import shown
 from elasticd.preflight.needs import JobNeeds, NeedsMet, PathFacts
+from elasticd.settings.diskroom import room_of
 from elasticd.settings.job import JobSettings
 from elasticd.settings.recipe import HUB
 from elasticd.shell.children.environment import Variables, of_trainer
 from elasticd.shell.children.ownvariables import own_variables
 from elasticd.shell.children.trial import tried
 from elasticd.shell.clock import monotonic_seconds
-from elasticd.shell.storage.diskroom import room_of
 
 PYTHON_SECONDS = 20.0
 PATH_SECONDS = 20.0

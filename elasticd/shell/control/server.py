@@ -17,6 +17,7 @@ from elasticd.core.words.requests.every import REQUESTS, Answer
 from elasticd.errors import ElasticdError, IdError, OperationError, ProtocolError, UsageError
 from elasticd.ipc.accounts import peer_uid
 from elasticd.ipc.frames import Decoder, encode
+from elasticd.settings.diskroom import refusal
 from elasticd.settings.places import SOCKET_NAME
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.tasks import Tasks, tell
@@ -222,7 +223,7 @@ class ControlServer:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             answer = self._bad(name, f"{type(error).__name__}: {error}")
         except OSError as error:
-            answer = Failed(str(error), OperationError.exit_code)
+            answer = Failed(refusal(error), OperationError.exit_code)
         await stream.send(answer)
 
     def _read(self, name: str, request: dict[str, Any]) -> Any:

@@ -77,7 +77,11 @@ class Arrival:
         if self._over:
             raise OperationError("nobody waits for the archive any more")
         if self._file is None:
-            fd, name = tempfile.mkstemp(PARTIAL_SUFFIX, ".arriving-", self._folder)
+            try:
+                fd, name = tempfile.mkstemp(PARTIAL_SUFFIX, ".arriving-", self._folder)
+            except OSError as error:
+                error.filename = str(self._folder)  # nobody knows the file
+                raise
             self._file = fd, Path(name)
         return self._file
 

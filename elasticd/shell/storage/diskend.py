@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticd.errors import DiskError
+from elasticd.settings.diskroom import refusal
 
 FILE_NAME = "ended.json"
 _BYTES = 4096
@@ -35,10 +36,7 @@ def begin(home: Path) -> None:
 
 def note(home: Path, error: BaseException, now: float) -> None:
     """It ends of ``error``; nothing is noted unless that is the disk's."""
-    if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
-    else:
-        text = str(error)
+    text = refusal(error) if isinstance(error, OSError) else str(error)
     if isinstance(error, OSError | DiskError):
         _write(home, {"time": now, "error": text[:_ERROR_CHARS]})
 

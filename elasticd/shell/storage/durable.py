@@ -12,6 +12,7 @@ from typing import BinaryIO, Literal
 from elasticd.checkpoints.medium import order_file, sync_file
 from elasticd.checkpoints.sequential import write_all
 from elasticd.errors import DiskError, naming
+from elasticd.settings.diskroom import FULL
 
 _PROBE_BYTES = 64 * 1024
 PARTIAL_SUFFIX = ".partial"
@@ -104,7 +105,7 @@ def open_private(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
 def no_room(error: BaseException) -> bool:
     """Whether that is said by a disk that is full, or by one whose quota is."""
     cause = error.__cause__ if isinstance(error, DiskError) else error
-    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(cause, OSError) and cause.errno in FULL
 
 
 def unwritable(folder: Path) -> OSError | None:

@@ -20,6 +20,7 @@ from elasticd.errors import DamageError, ElasticdError, OperationError, StateErr
 from elasticd.pasting import of_home, pasted, quoted
 from elasticd.settings import config
 from elasticd.settings.config import split_address
+from elasticd.settings.diskroom import takes_no_more
 from elasticd.settings.localhomes import begun_anew, is_local
 from elasticd.settings.ownhome import account_name
 from elasticd.settings.places import FILE_NAME
@@ -102,6 +103,8 @@ def _refused(home: Path, start: str) -> Iterator[HomeFinding]:
     if error is not None:
         again = f"then start the daemon: {quoted(start)}"
         cure = f"Make room on that disk, or mend the permissions; {again}"
+        if takes_no_more(home):
+            cure = f"Remove many small files from that disk; {again}"
         yield HomeFinding(home, f"can't be written: {error.strerror}", cure)
     if ended is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended.time))

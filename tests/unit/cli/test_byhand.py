@@ -18,11 +18,16 @@ import pytest
 from elasticd.cli import health
 from elasticd.cli.daemons import name
 from elasticd.core.words.records import JobRecord
+from elasticd.preflight.seen import NodeFacts
+from elasticd.settings.diskroom import room_of
 from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.children.server import ROSTER_NAME
+from elasticd.shell.control.ownfacts import OwnFacts
+from elasticd.shell.storage.health import examine
 from elasticd.shell.storage.records import StableRecords
 from elasticd.supervision.roster import ChildEntry, ChildRoster
 from elasticd.types import JobId
+from tests.tinydisk import tiny_disk
 from tests.unit.cli.test_health import Ctl, lived
 from tests.unit.cli.test_machine import mac, well
 
@@ -144,3 +149,26 @@ def test_processes_that_are_left_are_to_end_first(
         child.kill()
     assert f"End the processes first that are named at {home / ROSTER_NAME}. By" in found["cure"]
     assert "End the processes" not in told(home)["cure"]
+
+
+@pytest.mark.process
+def test_where_there_is_no_room_for_more_files_no_large_folder_is_to_go(
+    ctl: Ctl, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen(own: OwnFacts) -> NodeFacts:
+        return replace(well(own), free_files=room_of(own.home).free_files)
+
+    monkeypatch.setattr(health, "Machine", lambda: replace(mac(), facts=seen))
+    home.mkdir(parents=True)
+    with tiny_disk(home, "64m", 100):
+        full(home)
+        code, out, _ = ctl("doctor", "--json", "--home", home)
+        (found,) = [each for each in json.loads(out)["machine"] if each["check"] == "disk"]
+        assert code == 1 and "no more files, or few (" in found["value"]
+        assert removed(found["cure"]) == [] and "small files on the disk of" in found["cure"]
+        with pytest.raises(OSError, match="No space left"):
+            for number in range(100):
+                (home / "logs" / str(number)).touch()
+        finding = examine(home, running=False, start="START")[0]
+        assert finding.cause == "can't be written: No space left on device"
+        assert finding.cure.startswith("Remove many small files from that disk; then start")

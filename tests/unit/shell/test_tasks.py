@@ -34,7 +34,7 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.storage import papers, scrub
 from elasticd.shell.storage.forgetting import Forgetting
 from elasticd.shell.storage.scrub import Scrubber
-from elasticd.shell.tasks import FailureCount, Tasks
+from elasticd.shell.tasks import FailureCount, Tasks, reason
 from elasticd.trust.renewal import Renewal
 from elasticd.trust.revoked import Revoked
 from elasticd.types import JobId, NodeId
@@ -428,3 +428,8 @@ def test_the_daemon_counts_what_its_loop_is_told() -> None:
     assert daemon._pulse.plain()["failures"] == 1
     assert daemon._pulse.plain()["last_failure"] == "it failed: LookupError: x; ValueError: y"
     loop.close()
+
+
+def test_what_a_disk_refuses_is_said_with_the_path() -> None:
+    """It is why a checkpoint is not stored, say."""
+    assert reason("x", OSError(28, "No space left", "/data/x")) == "/data/x: No space left"

@@ -19,6 +19,7 @@ from elasticd.shell.control.ownfacts import PMSET, OwnFacts
 from elasticd.shell.control.speeddesk import FRESH_SECONDS
 from elasticd.systemtools import MACOS_VERSION
 from elasticd.types import NodeId
+from tests.tinydisk import tiny_disk
 
 
 def own(home: Path, system: str, answers: dict[str, str], asked: list[str]) -> OwnFacts:
@@ -102,3 +103,10 @@ def test_how_fast_it_is_was_measured_within_a_day(
     kept = SpeedSeen(NodeId("a"), 300.0, "cpu", unix=unix_seconds() - ago_seconds)
     (tmp_path / SPEED_NAME).write_text(json.dumps(to_plain(kept)))
     assert own.begun()().gflops == gflops
+
+
+@pytest.mark.process
+def test_how_many_files_the_disk_of_the_home_takes_is_said(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path, files=50):
+        found = own(tmp_path, "linux", {}, []).begun()()
+        assert (found.free_files, found.home) == (49, str(tmp_path))

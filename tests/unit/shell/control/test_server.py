@@ -151,7 +151,7 @@ def test_errors_carry_their_exit_code_and_the_connection_goes_on(tmp_path: Path,
             case "operation":
                 raise OperationError("unknown job x")
             case "disk":
-                raise OSError(28, "No space left on device")
+                raise OSError(28, "No space left on device", "/data/x")
             case "defect":
                 raise LookupError("no such key")
             case _:
@@ -163,7 +163,8 @@ def test_errors_carry_their_exit_code_and_the_connection_goes_on(tmp_path: Path,
             assert await client.ask(do="refuse", why="usage") == usage
             operation = {"error": "unknown job x", "code": 1}
             assert await client.ask(do="refuse", why="operation") == operation
-            assert (await client.ask(do="refuse", why="disk"))["code"] == 1
+            disk = {"error": "/data/x: No space left on device", "code": 1}
+            assert await client.ask(do="refuse", why="disk") == disk
             defect = {"error": "bad request 'refuse': LookupError: no such key", "code": 2}
             assert await client.ask(do="refuse", why="defect") == defect
             assert (await client.ask(do="nothing"))["code"] == 2

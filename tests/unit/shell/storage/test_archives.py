@@ -28,6 +28,7 @@ from elasticd.shell.storage.arrival import Arrival, Settle
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, settle
 from elasticd.shell.storage.spreading import Spread
 from elasticd.types import JobId, NodeId
+from tests.tinydisk import tiny_disk
 from tests.unit.nested import nest
 from tests.unit.shell.hungdisk import HungDisk
 
@@ -422,3 +423,14 @@ def test_a_sound_archive_that_came_while_a_damaged_one_was_read_stays(
             beside.rename(home.tar)
         archives._damaged(home.record.archive, reading.fileno())
     assert home.tar.exists() is replaced
+
+
+@pytest.mark.process
+def test_a_disk_that_takes_no_archive_is_named_by_its_folder(tmp_path: Path) -> None:
+    """Nobody knows the file that it was to be while it came."""
+    home = Home(tmp_path)
+    home.tar.unlink()
+    with tiny_disk(tmp_path / "archives", files=1):
+        with pytest.raises(OSError, match="No space left") as caught:
+            asyncio.run(home.start().keep(b"x", archive.digest(b"x")))
+        assert caught.value.filename == str(tmp_path / "archives")
