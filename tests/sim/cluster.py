@@ -61,6 +61,8 @@ class JobShape:
     """After this step the script asks to stop; 0: it doesn't."""
     stops_on: str = ""
     """Only on this node; empty: on all."""
+    breaks: bool = False
+    """It does so by leaving its loop, on all."""
     by_rank: bool = False
     """The script tracks a thing as the same on all ranks, and it isn't."""
     calls: int = 0

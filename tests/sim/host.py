@@ -485,9 +485,10 @@ class Host:
 
     def _reap(self, process: Process, before: bool = False) -> None:
         del self.children[process.child]
-        # An adopted process says how it ends, if it can still say something.
+        # An adopted process says how it ends, if it can.
         known = None if process.adopted and process.status < 0 else process.status
-        self.post(e.ChildExited(process.child, known, "last words", process.memory, before))
+        words, memory = process.last_words, process.memory
+        self.post(e.ChildExited(process.child, known, words, memory, before))
 
     def _from_child(self, process: Process, event: e.Event) -> None:
         boot = process.daemon

@@ -33,6 +33,7 @@ class Process:
         self._name = f"{host.boot} {child}"
         self.status = 0
         """How it ended."""
+        self.last_words = "last words"
         self.memory: LastMemory | None = None
         """What is known of it at its end."""
         self._due: list[Callable[[], None]] = []

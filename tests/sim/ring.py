@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from elasticd.core.words.records import World
 from elasticd.core.words.reducers import ReducerBroken, ReducerFormed, ReducerHere
 from elasticd.core.words.ring import ContinueReducer, FormRing, RingEffect, StopReducer
+from elasticd.train.world import TrainerWorld
 from elasticd.types import NO_SECRET, Point, Secret
 
 from .process import Process
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
     from .cluster import Cluster
     from .host import Host
     from .trainer import Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What comes with a world: the way to its reducer."""
+
+    formed: World
+    rank: int
+    reducer: Reducer | None
+
+
+def grains_of(world: TrainerWorld, step: int) -> frozenset[int]:
+    """Those of a member's share."""
+    return frozenset(grain for start, end in world.share(step) for grain in range(start, end))
 
 
 class Reducer(Process):

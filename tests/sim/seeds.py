@@ -64,6 +64,8 @@ _MEASURED = 0.2
 """The share of clusters whose nodes have measured how fast they are."""
 _LONG_ENDS = 0.15
 """Of the seeds: scripts that take seconds to end."""
+_BREAKS = 0.4
+"""Of scripts that all ask to stop, so many do it by leaving their loop."""
 _UNLIKE = 0.08
 """The share of clusters whose machines are of two kinds."""
 _BESIDE = 8
@@ -88,7 +90,8 @@ def _stopping(seed: int, shape: JobShape) -> JobShape:
     if chance.random() >= 0.2:
         return shape
     asks = chance.choice(("", "", "n0", "n1"))
-    return replace(shape, stops_at=chance.randrange(1, shape.steps), stops_on=asks)
+    breaks = not asks and random.Random(f"breaks {seed}").random() < _BREAKS
+    return replace(shape, stops_at=chance.randrange(1, shape.steps), stops_on=asks, breaks=breaks)
 
 
 def _keeping(seed: int, shape: JobShape) -> JobShape:

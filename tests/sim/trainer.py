@@ -30,10 +30,10 @@ from .chips import ON_CPU, drifted
 from .process import SOCKET_SECONDS, Process
 from .proving import Outside
 from .questions import Answer, Answered
-from .ring import Reducer
+from .ring import Place, Reducer
 from .states import Brought, State, Update, loss_of
 from .threads import Thread
-from .training import Place, Training
+from .training import Training
 from .writing import Writer
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ class Trainer(Process):
 
     def comes_to_its_end(self) -> None:
         """The script has done what stands behind its loop, too."""
-        self.cluster.checkers.script_ends.come_to(self.job, self.host.name)
-        self.die(0)
+        if self.alive:
+            self.cluster.checkers.script_ends.come_to(self.job, self.host.name)
+            self.die(0)
 
     @property
     def point(self) -> Point | None:

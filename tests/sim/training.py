@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from elasticd.core.words.records import World
 from elasticd.core.words.trainers import TakeState, TrainerStops
 from elasticd.errors import GenerationLost
 from elasticd.train.protocol.lending import LEAST_LOG_BYTES
@@ -16,8 +15,9 @@ from elasticd.types import Point, WorkPhase, first_stamp, next_stamp
 
 from .calls import Over
 from .chips import probe_of
+from .leaving import Leaving
 from .proving import prove
-from .ring import Arrival, Reducer, ring_of
+from .ring import Arrival, Place, grains_of, ring_of
 from .starting import raises, reach_run, takes
 from .states import Brought, State, Update
 from .threads import Collective, Until, Wait
@@ -32,15 +32,6 @@ Answer = Generator[Wait, None, bool]
 Taking = Generator[Wait, None, "tuple[TrainerWorld | TakeState, Any] | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What comes with a world: the way to its reducer."""
-
-    formed: World
-    rank: int
-    reducer: Reducer | None
-
-
 class Training:
     """One script, from the start of its process to its end."""
 
@@ -53,16 +44,13 @@ class Training:
         self._computed: set[int] = set()
         self._agreed = self._attached = False
         self._owes_checkpoint = self._looping = self._set_up = False
-        self.calls = trainer.calls
-        self._left = ""
-        """What was seen when the last body ended."""
+        self.calls, self.leaving = trainer.calls, Leaving(trainer)
+        self._left = ""  # what was seen when the last body ended
         self._newest: Update | None = None
         """Its body is not done."""
         self._aside: tuple[TrainerWorld, Place] | tuple[TakeState, Brought] | None = None
         self._read_for: tuple[TrainerWorld, Brought] | None = None
         self._missed: Update | None = None
-        self._stop: Point | None = None
-        """After which state the script asks to stop."""
         self._micro = trainer.spec.batch.micro
 
     # --- the script -------------------------------------------------------------------------------
@@ -73,7 +61,8 @@ class Training:
             return
         with suppress(Over):
             yield from self._loop()
-        yield self._takes("ends", *self.trainer.cluster.setup.end_seconds)
+        if not self.leaving.wish.left:
+            yield from self.leaving.behind()
         self.trainer.comes_to_its_end()
 
     def _loop(self) -> Waits:
@@ -83,10 +72,28 @@ class Training:
         if not self._set_up:
             yield from self.calls.below_update()
             self.calls.end()
-        while (yield from self._turn()):
-            over = self._is_over(self._world)
-            if not (yield from self._finish() if over else self._step()):
+        while (yield from self.turn()):
+            over, body = self.is_over, self._point.step + 1
+            if not (yield from self.finish() if over else self._step()):
                 break
+            if not over and self.leaving.leaves(body, self.held_point, self.calls):
+                if not self.calls.void:
+                    self._publish()
+                yield from self.leaving.behind()
+                yield from self.leaving.conclude(self)
+                break
+
+    @property
+    def held_point(self) -> Point | None:
+        return self.protocol.held.point
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over(self._world)
+
+    @property
+    def knows_last(self) -> bool:
+        return self._world is not None and self._world.last >= 0
 
     def _is_over(self, world: TrainerWorld | None) -> bool:
         return world is not None and self._point.step >= world.ends_at(self.steps)
@@ -96,7 +103,7 @@ class Training:
 
     @property
     def _point(self) -> Point:
-        point = self.protocol.held.point
+        point = self.held_point
         assert point is not None
         return point
 
@@ -325,7 +332,7 @@ class Training:
         trainer, (least, most) = self.trainer, self.cluster.setup.grain_seconds_of(number)
         while True:
             world, _ = self._present()
-            missing = _grains(world, number) - self._computed
+            missing = grains_of(world, number) - self._computed
             if not missing:
                 yield from self.cluster.poisons.meets(trainer, number, None)
                 return
@@ -357,7 +364,7 @@ class Training:
 
     def _reduce(self, number: int) -> Waits:
         world, place = self._present()
-        share = _grains(world, number)
+        share = grains_of(world, number)
         self._phase("reduce")
         if place.reducer is None:
             taint = self.trainer.taint
@@ -421,10 +428,10 @@ class Training:
         yield from self.calls.below_update()
         shape = self.cluster.shapes[self.trainer.job]
         if number == shape.stops_at and shape.stops_on in ("", self.trainer.host.name):
-            self._stop = self.protocol.held.point
+            self.leaving.stop = self.held_point
         self.calls.end()
 
-    def _turn(self) -> Answer:
+    def turn(self) -> Answer:
         """From one body of the loop to the next; False if the job was released instead."""
         self.trainer.outside.ran(self.protocol.held.point, void=self.calls.void)
         if not self.calls.void:
@@ -435,7 +442,7 @@ class Training:
                 with suppress(GenerationLost):
                     yield from prove(self.trainer, self._world, "body", self._point.step)
         else:
-            self._stop = None
+            self.leaving.stop = None
         self._looping, self.calls.void = True, False
         while True:
             if self._owes_checkpoint and self.protocol.world is not None:
@@ -449,13 +456,8 @@ class Training:
             yield from self._ask()
 
     def _asks(self) -> bool:
-        world = self._world
-        undecided = world is not None and world.last < 0 and not self._is_over(world)
-        asked, here = self._stop, self.protocol.held.point
-        if here is None:
-            return False
-        same = asked is not None and (asked.step, asked.stamp) == (here.step, here.stamp)
-        return undecided and same
+        undecided = self._world is not None and not (self.is_over or self.knows_last)
+        return undecided and self.leaving.asks(self.held_point)
 
     def _ask(self) -> Waits:
         self._phase("idle")
@@ -485,7 +487,7 @@ class Training:
         assert world is not None
         tell_and_store(trainer, world, point, self._left)
 
-    def _finish(self) -> Answer:
+    def finish(self) -> Answer:
         """Wait at the end of the job; False when released."""
         self._phase("idle")
         with self.trainer.turn() as protocol:
@@ -494,7 +496,3 @@ class Training:
         if self.protocol.released:
             return False
         return (yield from self._enter())
-
-
-def _grains(world: TrainerWorld, step: int) -> frozenset[int]:
-    return frozenset(grain for start, end in world.share(step) for grain in range(start, end))
