@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from elasticd.core.leading.office import Office
 from elasticd.core.leading.roster import HOLDING
+from elasticd.core.words.records import World
 from elasticd.core.words.worlds import Fault
 from elasticd.types import NodeId
 
@@ -23,20 +24,19 @@ def count(office: Office, fault: Fault) -> str | None:
     Who was not told to leave the loop may have done so with ``break``. Whether it has is known when
     that step turns out to be the last.
     """
-    course, node = office.course, fault.culprit
-    here = course.runs(fault.generation)
-    killed = here and fault.status is not None and fault.status < 0
-    left = here and node in course.leaving
+    course, world, node = office.course, office.world, fault.culprit
+    if world is None or world.generation != fault.generation:
+        return None
+    killed = fault.status is not None and fault.status < 0
+    left = node in course.leaving
     if killed:
         course.ends.killed(node, course.committed)
     if not left and not (killed and office.all_committed):
         return None
-    return _count_killed(office, fault, left=left) if killed else ""
+    return _count_killed(office, world, fault, left=left) if killed else ""
 
 
-def _count_killed(office: Office, fault: Fault, *, left: bool) -> str:
-    world = office.world
-    assert world is not None
+def _count_killed(office: Office, world: World, fault: Fault, *, left: bool) -> str:
     times = office.course.ends.killed_behind(world.generation)
     if left:  # It breaks no world, so nothing else tells of it.
         text = f"the script was killed behind its loop: {fault.evidence}"
@@ -51,17 +51,25 @@ def _count_killed(office: Office, fault: Fault, *, left: bool) -> str:
 
 def owing(office: Office) -> list[NodeId]:
     """Nodes on which what stands behind the loop is still to be run."""
-    owing = office.course.ends.owing(office.last_step)
+    owing = _owing(office)
     return office.wishes.without_unwanted(n for n in office.view.members if n in owing)
 
 
+def _owing(office: Office) -> set[NodeId]:
+    """Be they here or not."""
+    return office.course.ends.owing(office.last_step) if office.stored_last else set()
+
+
 def may_begin(office: Office) -> bool:
-    """Whether that can be begun: the last state is stored, and nobody is in a world any more."""
-    return (
-        office.stored_last
-        and bool(owing(office))
-        and not office.roster.trainers(*HOLDING, "released")
-    )
+    """Whether that can be begun: nobody is in the last world any more. On another side of a cut
+    some may be in a world that counts for nothing."""
+    roster, world = office.roster, office.world
+    there = [
+        node
+        for node in roster.trainers(*HOLDING, "released")
+        if world is not None and node in world.members and roster.is_here(node, world)
+    ]
+    return bool(owing(office)) and not there
 
 
 def lacking(office: Office) -> str:
@@ -69,7 +77,7 @@ def lacking(office: Office) -> str:
     world = office.world
     if world is None:
         return ""
-    nodes = office.course.ends.lacking(world.members, office.last_step)
+    nodes = office.course.ends.lacking(world.members, _owing(office))
     if not nodes:
         return ""
     named = ", ".join(f"{n} (main)" if n == world.members[0] else n for n in nodes)

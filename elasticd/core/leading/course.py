@@ -91,6 +91,7 @@ class Course:
 
     def take(self, world: World) -> None:
         """An earlier leader has made this world."""
+        self.ends.take(self.world, world)
         self.world, self.last = world, -1
         self.patience.enter(world)
         self.calls.enter(world)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
+from elasticd.core.words.records import World
+from elasticd.core.words.worldlines import shared_step
 from elasticd.types import NodeId, Tag
 
 
@@ -13,12 +16,18 @@ class Ends:
     """Of one job, while its driver lives."""
 
     killed_at: dict[NodeId, int] = field(default_factory=dict)
-    """On these nodes the script was killed behind its loop, or may have been, when that step was
-    the newest committed one. It has not come to its end since."""
+    """On these nodes the script was killed behind its loop, or may have been, when that step of
+    the last world's line was the newest committed one. It has not come to its end since."""
     killed_in: set[Tag] = field(default_factory=set)
     """The worlds in which that is certain."""
     come: set[NodeId] = field(default_factory=set)
     """Where it has come to its end, and was not begun again since."""
+
+    def take(self, before: World | None, world: World) -> None:
+        """``world`` takes the place of the one before. What was killed at a step that its line has
+        not gone through has led to nothing that counts."""
+        shared = inf if before is None else shared_step(before, world)
+        self.killed_at = {node: step for node, step in self.killed_at.items() if step <= shared}
 
     def begin(self, members: Iterable[NodeId]) -> None:
         """On these it runs towards it once more."""
@@ -42,7 +51,7 @@ class Ends:
         """Where what stands behind the loop is still to be run, if that step was the last one."""
         return {node for node, step in self.killed_at.items() if step == last}
 
-    def lacking(self, members: Iterable[NodeId], last: int) -> list[NodeId]:
-        """Of which of ``members``, and of those, nobody knows that it has come to its end."""
-        known = (*members, *sorted(self.owing(last)))
+    def lacking(self, members: Iterable[NodeId], owing: Iterable[NodeId]) -> list[NodeId]:
+        """Of which of these nobody knows that it has come to its end."""
+        known = (*members, *sorted(owing))
         return [node for node in dict.fromkeys(known) if node not in self.come]

@@ -21,7 +21,13 @@ def shared_step(old: World, new: World) -> float:
     if new.lineage == old.lineage:
         return inf
     parent = new.parent
-    return parent.step if parent is not None and parent.lineage == old.lineage else -1
+    if parent is None:
+        return -1
+    if parent.lineage == old.lineage:
+        return parent.step
+    if old.parent is None or old.parent.lineage != parent.lineage:
+        return -1
+    return min(parent.step, old.parent.step)
 
 
 def stayed(world: World) -> tuple[NodeId, ...]:
