@@ -33,7 +33,7 @@ from elasticd.core.words.worlds import MemberStatus, Progress
 from elasticd.recovery import divergence
 from elasticd.recovery.speed import MemberPace
 from elasticd.settings.job import JobSpec
-from elasticd.types import JobId, NodeId
+from elasticd.types import NO_TAG, JobId, NodeId
 
 
 @dataclass(slots=True)
@@ -196,6 +196,16 @@ class Office:
     def waited_for_restore(self) -> bool:
         """Whether nodes that may hold something newer had their time to come back."""
         return self.ctx.now - self.account.since >= self.ctx.timing.restore_seconds
+
+    @property
+    def keepers(self) -> frozenset[NodeId]:
+        """Nodes that are away, and may have a checkpoint: none of a job that never made a step."""
+        record, wishes = self.wishes.record, self.wishes
+        begun = record.began != NO_TAG or record.rested or record.step or self.course.committed
+        if not begun:
+            return frozenset()
+        storing = {*record.offered, *record.served} & wishes.standing.stores
+        return (wishes.away | storing) - {*self.view.members}
 
     @property
     def fitness(self) -> Fitness:

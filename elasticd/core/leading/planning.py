@@ -83,6 +83,8 @@ class Situation:
     """The state of the last world that no disk takes under its name."""
     overtaken: bool = False
     """There was a newer world than all that are known here."""
+    keepers: tuple[NodeId, ...] = ()
+    """Nodes that are away, and may have a checkpoint of a job that has made steps before."""
 
 
 def start_point(at: Situation) -> Start | str:
@@ -155,6 +157,12 @@ def _start_point(at: Situation) -> Start | str:
         return replace(_from_checkpoint(at, choice, members), older=older)
     if at.left and at.roster.has_stored() and not _is_lost(at, at.newest):
         return "only checkpoints of histories that were left are within reach"
+    if at.keepers:
+        named = ", ".join(at.keepers)
+        return (
+            f"the job has made steps before, and nothing of them is here: waiting for {named}"
+            " (for good away? elasticctl nodes forget NODE)"
+        )
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))
     sources = ("init", *(f"peer:{members[0]}" for _ in members[1:]))

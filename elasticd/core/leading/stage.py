@@ -220,5 +220,7 @@ class Stage:
         short = office.is_short(phase.since) and not unsure
         if self.waits and (short or office.tries.resting):
             return "parked"
+        if office.tries.planless and isinstance(phase, Waiting | Freezing) and not unsure:
+            return "parked"
         # A job that starts, goes on after a pause or moves its shares forms a world, too.
         return "recovering" if office.account.recovery is not None else "running"

@@ -21,6 +21,8 @@ class Tries:
     ctx: Context
     hold_off: float = 0.0
     """Before this time nothing can have changed that made the last plan impossible."""
+    planless: bool = False
+    """From what the members held last no world could be made."""
     unread: int = 0
     """Checkpoints in a row that a member could not read, nor have from another."""
     read_again_at: float = 0.0
@@ -52,10 +54,16 @@ class Tries:
     def reset(self) -> None:
         """Other members are there."""
         self.hold_off = self.read_again_at = self.rests_until = self.clear_at = 0.0
+        self.planless = False
 
     def no_plan(self) -> None:
         """From what the members hold no world can be made."""
         self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
+        self.planless = True
+
+    def planned(self) -> None:
+        """One can."""
+        self.planless = False
 
     def not_read(self) -> None:
         """A member could not have a checkpoint. Who has a copy may be away: until a node comes,

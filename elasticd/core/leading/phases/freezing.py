@@ -179,6 +179,7 @@ class Freezing:
             ran=office.histories.ran,
             spoilt=office.checkpoints.spoilt,
             barred=self._barred(),
+            keepers=tuple(sorted(office.keepers)),
         )
         return Council(
             situation,
@@ -279,6 +280,7 @@ class Freezing:
         world = making.make_world(office, plan, seating, self.cause)
         office.trust.settled()
         account.settled()
+        office.tries.planned()
         return ToForming(world, making.secret_of(office, plan, world))
 
     def expects(self, fault: str) -> bool:

@@ -121,6 +121,9 @@ class Waiting:
     def _rest(self) -> Rest:
         newest, world = self.office.newest, self.office.world
         generation = str(world.generation) if world is not None else ""
+        if world is None:  # nobody here knows more than the record
+            record = self.office.wishes.record
+            return Rest(max(self.office.stored_step, record.step), record.rested)
         return Rest(newest.step if newest is not None else 0, generation)
 
     def on_fault(self, blame: Blame, source: str | None) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties
 from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.worlds import Freeze
-from elasticd.types import NodeId
-from tests.unit.core.leading.bench import A, B, Bench, C, status_of
+from elasticd.types import NodeId, Tag
+from tests.unit.core.leading.bench import A, B, Bench, C, holds, status_of
 
 
 def test_too_few_members_are_waited_for() -> None:
@@ -69,3 +73,52 @@ def test_a_paused_job_without_trainers_rests_at_once() -> None:
     bench = Bench(intent=1)
     bench.say("ready")
     assert bench.driver.end == Rest(0, "")
+
+
+def test_one_of_which_nobody_here_knows_more_rests_as_it_did() -> None:
+    bench = Bench(intent=1, step=96, rested="7@a/x")
+    bench.say("ready")
+    assert bench.driver.end == Rest(96, "7@a/x")
+
+
+# --- steps that were made before ------------------------------------------------------------------
+
+
+def asked(bench: Bench) -> None:
+    """All are ready, and say that they hold nothing."""
+    bench.say("ready")
+    for node, freeze in bench.sent(Freeze):
+        bench.driver.hear(node, replace(holds(None), serial=freeze.serial))
+
+
+@pytest.mark.parametrize("made", [{"began": Tag(3, A, "x")}, {"step": 9}, {"rested": "3@a/x"}])
+def test_a_job_that_has_made_steps_is_not_begun_anew_while_who_may_have_them_is_away(
+    made: dict[str, Any],
+) -> None:
+    bench = Bench(A, B, **made)
+    bench.driver.want(bench.record, frozenset({C}), ALL_ALIKE)
+    asked(bench)
+    assert (bench.phase, bench.driver.summary()["state"]) == ("waiting", "parked")
+    assert bench.why == (
+        "the job has made steps before, and nothing of them is here: waiting for c"
+        " (for good away? elasticctl nodes forget NODE)"
+    )
+    bench.driver.want(bench.record, frozenset(), ALL_ALIKE)
+    bench.pass_time(bench.ctx.timing.retry_seconds)
+    for node, freeze in bench.sent(Freeze):
+        bench.driver.hear(node, replace(holds(None), serial=freeze.serial))
+    assert bench.phase == "forming" and bench.driver.summary()["state"] == "running"
+
+
+def test_nor_while_one_is_that_stores_and_trains_nothing() -> None:
+    bench = Bench(A, B, step=9, offered=(A, B, C))
+    bench.driver.want(bench.record, frozenset(), NodeDuties(stores=frozenset({C})))
+    asked(bench)
+    assert "waiting for c" in bench.why
+
+
+def test_one_that_has_made_none_begins_whoever_is_away() -> None:
+    bench = Bench(A, B)
+    bench.driver.want(bench.record, frozenset({C}), ALL_ALIKE)
+    asked(bench)
+    assert bench.phase == "forming"
