@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from elasticd.core.context import Context
 
@@ -21,8 +22,8 @@ class Tries:
     ctx: Context
     hold_off: float = 0.0
     """Before this time nothing can have changed that made the last plan impossible."""
-    planless: bool = False
-    """From what the members held last no world could be made."""
+    planless_since: float = inf
+    """Since when no world can be made from what the members hold."""
     unread: int = 0
     """Checkpoints in a row that a member could not read, nor have from another."""
     read_again_at: float = 0.0
@@ -43,6 +44,11 @@ class Tries:
         """Whether recovery after recovery had come to nothing, a while ago."""
         return self.ctx.now < self.rests_until
 
+    @property
+    def planless(self) -> bool:
+        """Whether none could be for a while: it may soon be otherwise."""
+        return self.ctx.now - self.planless_since > self.ctx.timing.holding_seconds
+
     def pause(self, times: int) -> float:
         """Seconds before something is tried again that has failed so often: longer each time."""
         return self.ctx.timing.retry_seconds * float(2 ** min(times, _LONGEST_PAUSE))
@@ -54,16 +60,16 @@ class Tries:
     def reset(self) -> None:
         """Other members are there."""
         self.hold_off = self.read_again_at = self.rests_until = self.clear_at = 0.0
-        self.planless = False
+        self.planless_since = inf
 
     def no_plan(self) -> None:
         """From what the members hold no world can be made."""
         self.hold_off = self.ctx.now + self.ctx.timing.retry_seconds
-        self.planless = True
+        self.planless_since = min(self.planless_since, self.ctx.now)
 
     def planned(self) -> None:
         """One can."""
-        self.planless = False
+        self.planless_since = inf
 
     def not_read(self) -> None:
         """A member could not have a checkpoint. Who has a copy may be away: until a node comes,
