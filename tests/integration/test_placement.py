@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,21 @@ def test_replicas_are_in_other_failure_domains_and_the_best_state_is_kept(
             assert cluster.wait_end(again)["digest"] == digest
             had = [step for step in committed(cluster, again) if step in scored]
             wait_kept(cluster, again, sorted({best(had, key=scored.__getitem__), 30}))
+
+
+def test_what_a_job_has_that_ended_on_one_node_is_copied_to_who_comes_back(
+    cluster: Cluster,
+) -> None:
+    cluster.kill_nodes(cluster.nodes[1:])
+    job = cluster.submit("high.py", train__steps=10)
+    cluster.wait_end(job)
+
+    def replicas() -> int:
+        told = json.loads(cluster.command("checkpoints", "list", job, "--json"))
+        newest: int = told["checkpoints"][-1]["replicas"]
+        return newest
+
+    assert replicas() == 1
+    cluster.revive()
+    cluster.wait_for("a second copy", lambda: replicas() == 2)
+    cluster.command("checkpoints", "verify", job)

@@ -42,6 +42,7 @@ from elasticd.shell.control.inventory import Inventory
 from elasticd.shell.control.logdesk import LogDesk
 from elasticd.shell.control.outputdesk import OutputDesk
 from elasticd.shell.control.queries import Queries
+from elasticd.shell.control.resting import RestingJobs
 from elasticd.shell.control.webdoor import WebDoor
 from elasticd.shell.controlplane import ControlPlane
 from elasticd.shell.inorder import InOrder
@@ -80,6 +81,7 @@ VOTE_SECONDS = 1.0
 DISK_SECONDS = 8.0
 """A question for events waits so long for a disk that hangs; who asks waits for 10 s."""
 AGAIN = -1
+_AT_REST = "seeing that enough nodes have the checkpoints of jobs at rest"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 log = structlog.get_logger(__name__)
@@ -291,6 +293,7 @@ class Daemon:
             "rotating logs": self._children.tend_logs,
             "removing what is kept no longer": self._tidying.rounds,
             "seeing that enough nodes have each job's files": self._desk.queries.files.rounds,
+            _AT_REST: RestingJobs(self._node, self._states, self._scrubber).rounds,
             "telling people of events": self._desk.notices.rounds,
             "keeping the losses of jobs": self._desk.losses.rounds,
             "having copied what scripts keep": self._keeper.rounds,

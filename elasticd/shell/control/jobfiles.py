@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -13,6 +13,7 @@ from elasticd.core.words.records import JobRecord
 from elasticd.counting import counted
 from elasticd.errors import ElasticdError
 from elasticd.settings.job import JobSpec
+from elasticd.shell.control.lasting import lasting_of, members_of, runs_of
 from elasticd.shell.storage.archives import Archives
 from elasticd.shell.tasks import tell
 from elasticd.types import JobId, NodeId
@@ -70,13 +71,13 @@ class JobFiles:
     async def _spread(self, record: JobRecord, source: NodeId, known: frozenset[NodeId]) -> str:
         """The same of files that ``source`` gives; those that are ``known`` to have them are not
         asked. Stores come first: those that train go together, as a rule."""
-        lasting, wanted = self._lasting(), self._wanted(record)
+        lasting, wanted = lasting_of(self.node), self._wanted(record)
         behind = sorted(each for each in lasting if each > self.me)
         others = behind + sorted(each for each in lasting if each < self.me)
         stores = self.node.tables.nodes.standing().stores
         others = sorted((n for n in others if n not in known), key=lambda n: n not in stores)
         lacking = wanted - len(known & {*lasting})
-        runs = self._runs(known.union(others))  # before they are asked
+        runs = runs_of(self.node, known.union(others))  # before they are asked
         found = await self.archives.spread(record.archive, source, others, lacking)
         holders = known | {*found.done}
         self._of(record.id).holders = {node: runs[node] for node in holders}
@@ -100,7 +101,7 @@ class JobFiles:
         made, once the same nodes are there as at the last look."""
         live = self.node.tables.jobs.live
         self._jobs = {job: known for job, known in self._jobs.items() if job in live}
-        there, before = self._runs(self._lasting()), self._seen
+        there, before = runs_of(self.node, lasting_of(self.node)), self._seen
         self._seen = there
         if there != before:
             for known in self._jobs.values():
@@ -131,8 +132,8 @@ class JobFiles:
     async def _find(self, records: Sequence[JobRecord]) -> None:
         """Learn who has the files: another node may have spread them. One that is drained gives
         them, too."""
-        members = self._members()
-        runs = self._runs({*members, self.me})  # before they are asked
+        members = members_of(self.node)
+        runs = runs_of(self.node, {*members, self.me})  # before they are asked
         named = await self.archives.names_at([each for each in members if each != self.me])
         named[self.me] = await self.archives.names()
         for record in records:
@@ -154,8 +155,8 @@ class JobFiles:
         """Returns why there are too few copies, or nothing. This node, if it is not counted on,
         takes one only where it doesn't work without."""
         known, holders = self._known(record), self._holders(record)
-        if self.me not in holders and self.me not in self._lasting():
-            for source in sorted(holders.intersection(self._members()))[:1]:
+        if self.me not in holders and self.me not in lasting_of(self.node):
+            for source in sorted(holders.intersection(members_of(self.node)))[:1]:
                 if not await self._spread(record, source, known):
                     return ""
                 known = self._known(record)
@@ -168,32 +169,16 @@ class JobFiles:
         return self._jobs.setdefault(job, _Copies())
 
     def _known(self, record: JobRecord) -> frozenset[NodeId]:
-        return self._holders(record) & {*self._lasting()}
+        return self._holders(record) & {*lasting_of(self.node)}
 
     def _holders(self, record: JobRecord) -> frozenset[NodeId]:
         """As far as their daemons still are those that said so."""
         said = self._of(record.id).holders
-        now = self._runs(said)
+        now = runs_of(self.node, said)
         return frozenset(node for node, run in said.items() if now[node] in ("", run))
 
-    def _runs(self, nodes: Iterable[NodeId]) -> dict[NodeId, str]:
-        """Of the daemon of each; nothing is said of this one, and of one that is away."""
-        peers = self.node.liveness.peers
-        return {node: peers[node].boot if node in peers else "" for node in nodes}
-
-    def _lasting(self) -> list[NodeId]:
-        """The nodes that count: one that is drained may be switched off, a witness holds no files
-        but those of a job that was submitted there."""
-        standing = self.node.tables.nodes.standing()
-        members = [each for each in self._members() if each not in standing.witnesses]
-        return [each for each in members if each not in standing.leaving] or members
-
-    def _members(self) -> list[NodeId]:
-        view = self.node.views.view
-        return sorted(view.members) if view is not None else []
-
     def _wanted(self, record: JobRecord) -> int:
-        return min(JobSpec.from_dict(record.spec).checkpoint.replicas, len(self._lasting()))
+        return min(JobSpec.from_dict(record.spec).checkpoint.replicas, len(lasting_of(self.node)))
 
     def _tell(self, job: JobId, reason: str) -> None:
         """Once, while it is so; nothing: there are enough."""

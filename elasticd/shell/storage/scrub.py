@@ -101,6 +101,14 @@ class Scrubber:
         if quota_bytes:
             self._touched.set()
 
+    def others(self) -> list[NodeId]:
+        """The other nodes that answer now."""
+        return self._nodes()
+
+    async def has_room(self, size: int) -> bool:
+        """Whether so many bytes more are within the quota."""
+        return not self._quota_bytes or await self._used() + size <= self._quota_bytes
+
     def _grown(self, job: JobId, known: bool) -> None:
         if not known:
             self._behind.add(job)
