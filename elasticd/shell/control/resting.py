@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -23,7 +24,6 @@ from elasticd.shell.control.lasting import lasting_of, runs_of
 from elasticd.shell.storage.outdated import stored_by_all
 from elasticd.shell.storage.scrub import Scrubber
 from elasticd.shell.storage.states import States
-from elasticd.shell.tasks import tell
 from elasticd.types import JobId, NodeId
 
 ROUND_SECONDS = 10.0
@@ -88,13 +88,10 @@ class RestingJobs:
     """Who counted at the last look, and the runs of their daemons."""
 
     async def rounds(self) -> None:
-        """For ever."""
+        """For ever; who keeps this going begins it again where a look has failed."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
-            try:
-                await self.look()
-            except Exception as error:  # whatever it is, the next look may do better
-                tell("looking over the checkpoints of jobs at rest failed", error)
+            await self.look()
 
     async def look(self) -> None:
         """Once the same nodes are there as at the last look: have here what is to be here of jobs
@@ -105,7 +102,7 @@ class RestingJobs:
         if there != before:
             resting.clear()
         self._looks = {job: looks for job, looks in self._looks.items() if job in resting}
-        for record in self._due([*resting.values()])[:MAX_JOBS]:
+        for record in self._due(resting.values()):
             looks = self._looks[record.id]
             try:
                 await self._mend(record)
@@ -121,10 +118,11 @@ class RestingJobs:
             if record.state != "running" and not record.forgotten:
                 yield record
 
-    def _due(self, records: list[JobRecord]) -> list[JobRecord]:
-        """Those to look at now: what will go on first, then what has ended last."""
+    def _due(self, records: Iterable[JobRecord]) -> list[JobRecord]:
+        """Those to look at now: what will go on first, then what has ended last. There may be years
+        of them, so they are not sorted."""
         due = []
-        for record in sorted(records, key=lambda each: (each.ended, -each.number)):
+        for record in records:
             turn = record.state, record.turn
             looks = self._looks.get(record.id)
             if looks is None or looks.turn != turn:
@@ -133,7 +131,7 @@ class RestingJobs:
                 looks.rests -= 1
             elif not looks.done:
                 due.append(record)
-        return due
+        return heapq.nsmallest(MAX_JOBS, due, key=lambda each: (each.ended, -each.number))
 
     async def _mend(self, record: JobRecord) -> None:
         """Raises ElasticdError: what is to be here can't be had now, or isn't known."""
