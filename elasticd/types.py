@@ -135,6 +135,12 @@ class Tag:
 NO_TAG = Tag(0, NodeId(""), "")
 
 
+def counter_of(tag: str) -> int:
+    """That of a tag of which only the text is kept; 0: it is none."""
+    counter, at, _ = tag.partition("@")
+    return int(counter) if at and counter.isdecimal() else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """Names one state of a job: the last applied step and the history that led to it."""

@@ -190,6 +190,7 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
     # Whatever is behind it: where steps are lost, or one kills, it has come to nothing.
     lost = rung in GOING_BACK and (strain.unsure or start.resume.point.step < at.committed)
     costs = strain.deadly or lost
+    resumes = strain.resumes and not lost
     outside = (faults.from_outside(strain.pieces) and not costs) or strain.unread > 0
     return Plan(
         replace(start, rung=rung),
@@ -197,7 +198,7 @@ def _plan(strain: Strain, at: Situation, start: Start, told: tuple[Told, ...]) -
         raised,
         in_vain=bool(strain.pieces) and raised is None and not outside,
         goes_back=strain.doubted and start.manifest is not None,
-        opens_recovery=rung == "restore" and not at.recovering and not strain.resumes,
+        opens_recovery=rung == "restore" and not at.recovering and not resumes,
         told=told,
     )
 

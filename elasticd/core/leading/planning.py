@@ -85,6 +85,8 @@ class Situation:
     """There was a newer world than all that are known here."""
     keepers: tuple[NodeId, ...] = ()
     """Nodes that are away, and may have a checkpoint of a job that has made steps before."""
+    rested: int = -1
+    """The step at which the job came to rest, where it is to go on from there."""
 
 
 def start_point(at: Situation) -> Start | str:
@@ -146,6 +148,11 @@ def _start_point(at: Situation) -> Start | str:
         if max(step, reach) < 0 or not at.waited:
             return f"shards of checkpoint {known} are on nodes that are away"
         older = known
+    elif at.keepers and 0 <= max(step, reach) < at.rested:
+        if not at.waited:
+            named = ", ".join(at.keepers)
+            return f"step {at.rested}, at which the job came to rest, may be on {named}"
+        older = at.rested
     if best is not None and step >= reach:
         return replace(_from_survivors(at, best), older=older)
     if choice is None and at.distrusted:

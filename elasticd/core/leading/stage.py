@@ -138,7 +138,9 @@ class Stage:
             case ToWaiting(why):
                 self.phase = Waiting(office, now, why)
             case ToFreezing(nodes, cause):
-                self.phase = Freezing(office, now, cause)
+                # Where none could be made for a while this is one more try: it waits as it did.
+                why = before.why if office.tries.planless else ""
+                self.phase = Freezing(office, now, cause, why=why)
                 self.phase.begin(nodes)
             case ToForming(world, secret):
                 office.begin(world)

@@ -18,7 +18,7 @@ from elasticd.core.leading.roster import HOLDING, LEFT
 from elasticd.core.words.records import World
 from elasticd.core.words.worldlines import committed_before
 from elasticd.core.words.worlds import Fault, Formed
-from elasticd.types import NodeId
+from elasticd.types import NO_TAG, NodeId, Tag, counter_of
 
 
 @dataclass(slots=True)
@@ -36,20 +36,19 @@ class Orienting:
             self.why = f"waiting to hear from {', '.join(silent)}"
             return None
         worlds = office.roster.worlds(office.world)
-        if not worlds:
-            return Oriented()
-        newest = max(w.generation for w in worlds)
+        newest = max((w.generation for w in worlds), default=NO_TAG)
         copies = [w for w in worlds if w.generation == newest]
-        office.take(*copies)
-        world = copies[0]
-        wishes, course = office.wishes, office.course
-        if wishes.record.rested == str(world.generation) and not office.roster.trainers(
-            *HOLDING, *LEFT
-        ):
+        if copies:
+            office.take(*copies)
+        course = office.course
+        if self._rests(newest):
             office.account.resume()
-            office.trust.ladder.forgive(world.generation)
-            course.resume(wishes.record.step)
+            office.trust.ladder.forgive(newest)
+            course.resume(office.wishes.record.step)
             return ToWaiting("trainers are starting to resume it")
+        if not copies:
+            return Oriented()
+        world = copies[0]
         there = [s for s in office.statuses.values() if s.world in copies]
         whole = office.roster.is_whole(world) or any(s.formed for s in there)
         known = world.step if whole else committed_before(world)
@@ -58,6 +57,16 @@ class Orienting:
             office.saw(node, progress)
         office.trust.ladder.passed(course.committed)
         return self._found(world)
+
+    def _rests(self, newest: Tag) -> bool:
+        """Whether nobody has gone on from where the job came to rest last, as far as is known:
+        ``newest`` is the newest world of the members. None of them may have been in that one."""
+        office = self.office
+        rested, heard = office.wishes.record.rested, office.ctx.heard.get(office.job, NO_TAG)
+        if office.roster.trainers(*HOLDING, *LEFT):
+            return False
+        counter = counter_of(rested)
+        return rested == str(newest) or newest.counter < counter >= heard.counter
 
     def _found(self, world: World) -> Inherited | ToRunning:
         office = self.office

@@ -135,6 +135,11 @@ class Bench:
         for node in nodes or self.members:
             self.driver.hear(node, status_of(phase, world))
 
+    def hold_nothing(self) -> None:
+        """All who are asked answer that they hold no state."""
+        for node, freeze in self.sent(Freeze):
+            self.driver.hear(node, replace(holds(None), serial=freeze.serial))
+
     def adopt(self, *members: NodeId, step: int = 0) -> World:
         """A whole world of an earlier leader."""
         world = world_of(*(members or self.members), step=step)

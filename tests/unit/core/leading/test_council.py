@@ -282,11 +282,13 @@ def test_where_nodes_were_lost_it_is_fruitless_if_steps_were_lost_with_them(
     assert plan.in_vain is in_vain
 
 
-@pytest.mark.parametrize(("resumes", "opens"), [(False, True), (True, False)])
-def test_a_state_from_disk_is_a_recovery_unless_the_job_was_paused(
-    resumes: bool, opens: bool
+@pytest.mark.parametrize(
+    ("resumes", "step", "opens"), [(False, 9, True), (True, 9, False), (True, 5, True)]
+)
+def test_a_state_from_disk_is_a_recovery_unless_the_job_was_paused_there(
+    resumes: bool, step: int, opens: bool
 ) -> None:
     at = situation_of({A: NOTHING, B: NOTHING}, committed=9, recovering=False)
-    at = stored(at, A, manifest_of(5, A))
+    at = stored(at, A, manifest_of(step, A))
     plan = planned(council_of(at, strain=Strain(resumes=resumes)))
     assert (plan.start.rung, plan.opens_recovery) == ("restore", opens)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from elasticd.checkpoints.manifest import Stored
+from elasticd.core.jobs.nodes import ALL_ALIKE
 from elasticd.core.leading.account import FRUITLESS_LIMIT
-from elasticd.core.words.worlds import (
-    Formed,
-    Freeze,
-)
+from elasticd.core.words.records import World
+from elasticd.core.words.worlds import Formed, Freeze
 from elasticd.recovery.poison import Try
 from elasticd.types import NodeId, Tag, TrainerPhase
 from tests.unit.core.leading.bench import (
@@ -19,9 +21,13 @@ from tests.unit.core.leading.bench import (
     Bench,
     C,
     fault,
+    manifest_of,
     status_of,
     world_of,
 )
+
+AFTER = Tag(GENERATION.counter + 1, A, "y")
+"""A world behind the usual one."""
 
 
 def test_a_new_leader_does_nothing_before_all_have_spoken() -> None:
@@ -82,6 +88,40 @@ def test_a_job_that_was_paused_goes_on_without_a_recovery() -> None:
     bench.say("ready", world)
     ladder = bench.office.trust.ladder
     assert not ladder.tries and not bench.office.account.fruitless, "it may have been mended"
+
+
+@pytest.mark.parametrize("known", [world_of(A, B, C, step=5), None], ids=["older", "none"])
+def test_so_does_one_that_rested_in_a_world_in_which_nobody_here_was(known: World | None) -> None:
+    """They know a world from before it, or none at all."""
+    bench = Bench(A, B, rested=str(AFTER), step=20)
+    bench.driver.want(bench.record, frozenset({C}), ALL_ALIKE)
+    bench.say("ready", known)
+    assert bench.driver.committed == 20 and bench.office.account.resumes
+
+
+def test_where_it_has_gone_on_since_it_rested_that_counts_no_more() -> None:
+    bench = Bench(rested=str(GENERATION), step=20)
+    bench.say("ready", world_of(A, B, C, generation=AFTER, step=5))
+    assert bench.driver.committed == 5 and not bench.office.account.resumes
+    bench = Bench(rested=str(GENERATION), step=20)
+    bench.ctx.heard[JOB] = AFTER
+    bench.say("ready")
+    assert not bench.office.account.resumes, "nobody here was in that world"
+
+
+def test_an_older_state_than_that_in_which_it_rested_is_told_as_lost_steps() -> None:
+    bench = Bench(A, B, rested=str(AFTER), step=20)
+    bench.driver.want(bench.record, frozenset({C}), ALL_ALIKE)
+    stored = Stored(manifest_of(12, A, B), (0,))
+    for node in (A, B):
+        bench.driver.hear(node, replace(status_of("ready"), stored=(stored,)))
+    bench.hold_nothing()
+    assert bench.why == "step 20, at which the job came to rest, may be on c"
+    bench.pass_time(bench.ctx.timing.restore_seconds)
+    bench.hold_nothing()
+    assert bench.phase == "forming" and bench.office.world is not None
+    assert (bench.office.world.step, bench.office.world.lost_steps) == (12, 8)
+    assert bench.office.account.recovery is not None, "told when it has succeeded"
 
 
 def test_copies_of_a_world_on_nodes_of_an_older_release_are_of_the_same_world() -> None:

@@ -11,7 +11,7 @@ from elasticd.core.jobs.nodes import ALL_ALIKE, NodeDuties
 from elasticd.core.leading.phases.moves import Outcome, Rest
 from elasticd.core.words.worlds import Freeze
 from elasticd.types import NodeId, Tag
-from tests.unit.core.leading.bench import A, B, Bench, C, holds, status_of
+from tests.unit.core.leading.bench import A, B, Bench, C, status_of
 
 
 def test_too_few_members_are_waited_for() -> None:
@@ -87,12 +87,7 @@ def test_one_of_which_nobody_here_knows_more_rests_as_it_did() -> None:
 def asked(bench: Bench) -> None:
     """All are ready, and say that they hold nothing."""
     bench.say("ready")
-    answer(bench)
-
-
-def answer(bench: Bench) -> None:
-    for node, freeze in bench.sent(Freeze):
-        bench.driver.hear(node, replace(holds(None), serial=freeze.serial))
+    bench.hold_nothing()
 
 
 @pytest.mark.parametrize("made", [{"began": Tag(3, A, "x")}, {"step": 9}, {"rested": "3@a/x"}])
@@ -105,7 +100,9 @@ def test_a_job_that_has_made_steps_is_not_begun_anew_while_who_may_have_them_is_
     assert (bench.phase, bench.driver.summary()["state"]) == ("waiting", "running")
     bench.pass_time(bench.ctx.timing.holding_seconds + 1)
     assert bench.driver.summary()["state"] == "parked", "for so long it may be otherwise soon"
-    answer(bench)
+    bench.driver.summarise(at_once=True)
+    assert bench.phase == "freezing" and "waiting for c" in bench.told("job_parked")[0].reason
+    bench.hold_nothing()
     assert bench.driver.summary()["state"] == "parked"
     assert bench.why == (
         "the job has made steps before, and nothing of them is here: waiting for c"
@@ -113,7 +110,7 @@ def test_a_job_that_has_made_steps_is_not_begun_anew_while_who_may_have_them_is_
     )
     bench.driver.want(bench.record, frozenset(), ALL_ALIKE)
     bench.pass_time(bench.ctx.timing.retry_seconds)
-    answer(bench)
+    bench.hold_nothing()
     assert bench.phase == "forming" and bench.driver.summary()["state"] == "running"
 
 
