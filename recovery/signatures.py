@@ -99,8 +99,8 @@ class LastMemory:
     available_bytes: int = 0
     total_bytes: int = 0
     pressure: str = ""
-    """What macOS said of the machine's memory when it was about to run out. What is available tells
-    little there: memory that must be compressed or written out first counts as such."""
+    """What macOS said of the machine's memory when it was about to run out. How much is available
+    is not known there: that may be little while nothing is short."""
     waited_seconds: float = 0.0
     """Beside its memory: for so long it had been in a call of the kernel that a disk or a file
     server is to answer."""

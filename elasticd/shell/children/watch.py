@@ -72,7 +72,10 @@ class ChildWatch:
         platform: str = sys.platform,
         memory: Callable[[], MachineMemory] = machine_memory,
     ) -> None:
-        self._children, self._platform, self._memory = children, platform, memory
+        self._children, self._platform = children, platform
+        # macOS says itself when memory is short. What it would let go is little there on a healthy
+        # Mac too, which keeps what programs are not at work with in memory, compressed or not.
+        self._memory = MachineMemory if platform == "darwin" else memory
         self._stopped, self._pressed = stopped, pressed
         self._pressure = pressure
         self._pressed_at = self._critical_at = float("-inf")

@@ -130,9 +130,8 @@ def test_a_killed_process_needs_a_sign_of_short_memory(status: int) -> None:
 
 
 def test_macos_says_itself_that_memory_is_short() -> None:
-    """What is available counts memory there that must be compressed first."""
     said = "macOS reports memory pressure 4 of 4"
-    memory = LastMemory(available_bytes=6 * GIB, total_bytes=16 * GIB, pressure=said)
+    memory = LastMemory(pressure=said)
     found = cause_of_exit(-9, "", memory)
     assert (found.fault, found.confidence) == ("oom", "possible") and said in found.text
     assert cause_of_exit(1, "", memory).fault == "worker_exit"
