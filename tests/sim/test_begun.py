@@ -1,4 +1,5 @@
-"""A job that has made steps is begun anew by nobody who has nothing of it, while others may."""
+"""A job that has made steps is begun anew by nobody who has nothing of it, while others may; one
+that had checkpoints never is."""
 
 from __future__ import annotations
 
@@ -73,11 +74,53 @@ def test_it_waits_for_the_node_that_has_its_checkpoints(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_it_is_begun_anew_once_that_node_is_off_the_list(seed: int) -> None:
+def test_without_that_node_it_waits_for_a_word_that_ends_it(seed: int) -> None:
+    said: list[str] = []
+
+    def look(cluster: Cluster) -> None:
+        (alone,) = cluster.living()
+        assert alone.node is not None
+        status = alone.node.job_status(JOB)
+        said.append(f"{status['state']}: {status['reason']}")
+        Operator(cluster).cancel(JOB)
+
     def given_up(cluster: Cluster) -> None:
         for name in absent(cluster):
             Operator(cluster).dismiss(name)
+        cluster.after(10.0, lambda: look(cluster))
 
     result = run(seed, given_up)
-    opened = job_events(result, "lineage_opened")
-    assert len(opened) == 2 and not opened[1]["parent"], result.problem
+    (why,) = said
+    assert why.startswith("parked: the job had checkpoints") and f"cancel {JOB}" in why
+    assert len(job_events(result, "lineage_opened")) == 1, result.problem
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_waits_for_the_disk_with_its_checkpoints(seed: int) -> None:
+    """As where it is not mounted: the daemon has all that it knows, and finds an empty folder."""
+
+    def strike(cluster: Cluster, injector: Injector) -> None:
+        (host,) = cluster.hosts.values()
+        host.crash(False)
+        disk = host.disk
+        apart = disk.finals, disk.shards
+        disk.finals, disk.shards = {}, {}
+        host.start()
+
+        def mounted() -> None:
+            assert host.node is not None
+            status = host.node.job_status(JOB)
+            assert status["state"] == "parked" and "had checkpoints" in status["reason"]
+            other = host.node.job_status(JobId("job2-2-abcd"))
+            assert other["state"] == "finished", "it gets its turn meanwhile"
+            host.crash(False)
+            disk.finals, disk.shards = apart
+            host.start()
+
+        cluster.after(ALONE_SECONDS, mounted)
+
+    setup = Setup(seed=seed, nodes=1, jobs=(JobShape(), JobShape()), limit_seconds=600.0)
+    result = passes(simulate(setup, script=at_step(12, strike)))
+    (rung,) = (fields["rung"] for fields in job_events(result, "recovery_finished"))
+    begun = [fields for fields in job_events(result, "lineage_opened") if not fields["parent"]]
+    assert rung == "restore" and len(begun) == 2, "one of each job"

@@ -7,17 +7,20 @@ from functools import partial
 
 import pytest
 
+from elasticd.core.duties import Flush
 from elasticd.core.words import effects as e
 from elasticd.core.words.records import JobRecord
 from elasticd.types import JobId, NodeId
 
 from .cluster import Cluster, JobShape, Setup
 from .faults import Injector
+from .host import Host
 from .operators import Operator
 from .run import Result, simulate
-from .scripts import Script, newest
+from .scripts import Script, led, newest
 from .seeds import setup_of
-from .test_sim import passes
+from .test_sim import job_events, passes
+from .trainer import Trainer
 
 JOB = JobId("job1-1-abcd")
 
@@ -163,3 +166,83 @@ def test_under_faults(first: int) -> None:
     kinds = ("pause", "trainer", "daemon", "processes", "flap", "partition")
     for seed in range(first, first + 4):
         passes(simulate(setup_of(seed, kinds)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_broke_just_before_it_came_to_rest_is_told(seed: int) -> None:
+    """All trainers die, and it is paused before they are there again: what they held is lost."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        operator = Operator(cluster)
+
+        def pause() -> None:
+            operator.pause(JOB)
+
+        def strike() -> None:
+            for host in cluster.living():
+                for child in list(host.children.values()):
+                    if isinstance(child, Trainer):
+                        child.kill()
+            cluster.after(0.3, pause)
+            cluster.when(lambda: rests(cluster), partial(operator.resume, JOB))
+
+        cluster.when(lambda: newest(cluster) >= 18, strike)
+
+    setup = Setup(seed=seed, jobs=(JobShape(steps=40, every=10),), limit_seconds=600.0)
+    result = passes(simulate(setup, script=script))
+    (rest,) = job_events(result, "job_paused")
+    (back,) = job_events(result, "recovery_finished")
+    assert job_events(result, "fault_detected") and rest["step"] >= 18
+    assert back["lost_steps"] == rest["step"] - back["resume_step"] > 0
+    found = status(result.cluster)
+    assert (found["recoveries"], found["lost_steps"]) == (1, back["lost_steps"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("away", [1.0, 8.0])
+def test_a_leader_that_dies_as_it_writes_of_the_rest_stops_nobody_who_was_resumed(
+    seed: int, away: float
+) -> None:
+    """It knows alone that the job rests, and others were told to resume it."""
+
+    def script(cluster: Cluster, injector: Injector) -> None:
+        operator = Operator(cluster)
+
+        def resume() -> None:
+            operator.resume(JOB, cluster.living()[0])
+
+        def strike() -> None:
+            leader = led(cluster)
+            write = leader._written
+
+            def written(flush: Flush) -> None:
+                mine = [told.record for told in flush.records if told.kind == "job"]
+                if not any(r.state == "queued" and r.paused for r in mine):
+                    write(flush)
+                    return
+                leader._written = write  # type: ignore[method-assign]
+                for told in flush.records:
+                    leader.disk.append(told.kind, leader.release.cut(told.record))
+                leader._flush = None
+                die(leader)
+
+            leader._written = written  # type: ignore[method-assign]
+            operator.pause(JOB, leader)
+
+        def die(leader: Host) -> None:
+            leader.kill_daemon()
+            cluster.after(0.01, resume)
+            cluster.after(away, leader.start)
+            died.append(leader.name)
+
+        cluster.when(lambda: newest(cluster) >= 12, strike)
+
+    died: list[str] = []
+    setup = Setup(
+        seed=seed, nodes=4, roles=("train", "store", "train", "train"),
+        jobs=(JobShape(steps=400, every=1000),), limit_seconds=600.0,
+    )  # fmt: skip
+    result = passes(simulate(setup, script=script))
+    assert died
+    assert status(result.cluster)["lost_steps"] == 0
+    assert all(fields["rung"] != "restore" for fields in job_events(result, "recovery_finished"))

@@ -62,7 +62,7 @@ def job_status(
     if record.state == "queued":
         fields["reason"] = "; ".join(text for text in (waits, record.reason) if text) or None
     if record.paused and not record.ended:
-        fields |= _paused(record, plain=spec.plain is not None)
+        fields |= _paused(record, fields.get("reason"), plain=spec.plain is not None)
     if record.ended:
         fields["step"] = max(fields["step"], record.step)
     if record.state in ("queued", "finished"):
@@ -138,12 +138,14 @@ def with_recipe(spec: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
     return {**spec, "job": job, "recipe": json.loads(record.recipe)}
 
 
-def _paused(record: JobRecord, *, plain: bool) -> dict[str, Any]:
+def _paused(record: JobRecord, why: str | None, *, plain: bool) -> dict[str, Any]:
+    """``why``: what one that is still to come to rest waits for."""
     if record.state == "queued":
         return {"state": "paused", "reason": "paused by the user"}
     if plain:
         return {"reason": "it is to be paused: its script is ended on every rank"}
-    return {"reason": "it is to be paused, at a step that every member commits and stores"}
+    text = "it is to be paused, at a step that every member commits and stores"
+    return {"reason": f"{text}; it waits: {why}" if why else text}
 
 
 def jobs_without(queue: Iterable[JobRecord], node: NodeId) -> list[dict[str, str]]:

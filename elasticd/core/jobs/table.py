@@ -140,7 +140,10 @@ class JobTable:
         if record is None:
             return
         # Said again it rises too: on the other side of a partition the opposite may have been said.
-        self.update(replace(record, intent=record.intent + 1 + (record.paused == paused)))
+        intent = record.intent + 1 + (record.paused == paused)
+        # Who has it at rest already, and nobody has heard of that, is to hear that it goes on.
+        turn = record.turn + (record.state == "running" and not paused)
+        self.update(replace(record, intent=intent, turn=turn))
         if record.paused != paused:
             kind, text = ("job_pausing", "paused") if paused else ("job_resumed", "resumed")
             self.ctx.emit(kind, f"{text} by the user", job)

@@ -185,6 +185,19 @@ class Account:
 
     def diagnose(self, resume: restore.Resume, world: World | None, again: str = "") -> None:
         """Say what broke, from where it goes on, and what has happened ``again``."""
+        if not self.pieces:
+            return
+        self.tell_faults(world)
+        self.ctx.emit(
+            "recovery_started",
+            "; ".join(filter(None, (resume.reason, again))),
+            self.job,
+            world.generation.counter if world is not None else None,
+            resume_step=resume.point.step,
+        )
+
+    def tell_faults(self, world: World | None) -> None:
+        """Say what broke, of what was not told yet."""
         recovery = self.recovery
         if recovery is None or not recovery.pieces:
             return
@@ -209,13 +222,6 @@ class Account:
                 evidence_time=round(seen - ago, 4),
                 detected_time=round(recovery.detected - ago, 4),
             )
-        self.ctx.emit(
-            "recovery_started",
-            "; ".join(filter(None, (resume.reason, again))),
-            self.job,
-            generation,
-            resume_step=resume.point.step,
-        )
         recovery.pieces.clear()
 
     def close(self, world: World, committed: int, stored: int = 0) -> None:

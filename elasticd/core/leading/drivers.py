@@ -152,7 +152,10 @@ class Drivers:
                     rested=rest.generation, account=account_of(driver.summary()),
                 )
             )  # fmt: skip
+            stored = driver.newest.step if driver.newest is not None else 0
             text = f"it rests at step {rest.step}, which is stored"
+            if stored < rest.step:
+                text = f"it rests; of its {rest.step} steps {stored} are stored here"
             if driver.plain:
                 text = "it rests: its script was ended, and begins anew when it is resumed"
             self.ctx.emit("job_paused", text, job, step=rest.step)

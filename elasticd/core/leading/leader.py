@@ -61,7 +61,7 @@ class Driver:
     recalled: JobRecord | None = None
     """The record of which we know all."""
     stall: Stall | None = None
-    """Too few members are there for a world, and it waits for them."""
+    """Too few members are there for a world, or none can be made of them, and it waits."""
 
     @classmethod
     def of(cls, ctx: Context, record: JobRecord, view: View) -> Driver:
@@ -132,7 +132,7 @@ class Driver:
             record, left=past.left, ran=past.ran, inexact=weightier(record.inexact, exactness.lost),
             unfit=merged(record.unfit, fitness.entries), served=tuple(sorted(fitness.served)),
             on_cpu=decided(record.on_cpu, exactness.on_cpu.told),
-            began=began, origin=origin,
+            began=began, origin=origin, stored=record.stored or self.office.stored_step,
         )  # fmt: skip
 
     def _beginning(self, record: JobRecord) -> tuple[Tag, Origin]:
@@ -310,7 +310,9 @@ class Driver:
 
     def _stalled(self) -> Stall | None:
         office, phase = self.office, self.stage.phase
-        if not isinstance(phase, Waiting) or not office.is_short(phase.since) or phase.trains_on:
+        waits = isinstance(phase, Waiting) and not phase.trains_on
+        planless = office.tries.planless and (waits or isinstance(phase, Freezing))
+        if not planless and not (waits and office.is_short(phase.since)):
             return None
         unstored = any(
             office.reached(n) > office.stored_step for n in office.roster.trainers(*HOLDING)
@@ -319,6 +321,8 @@ class Driver:
         if elsewhere and office.fitness.served:
             return None  # they may train it: what they did since would be lost
         since = office.ctx.now if self.stall is None else self.stall.since
+        if planless:
+            since = office.tries.planless_since
         return Stall(since, unstored or elsewhere, phase.why)
 
     def deadlines(self) -> list[float]:

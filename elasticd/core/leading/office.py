@@ -173,7 +173,7 @@ class Office:
 
     def silent(self, since: float) -> list[NodeId]:
         """Members that have not said yet how they are, while it is worth waiting for them."""
-        waits = self.ctx.now - since < self.ctx.timing.holding_seconds
+        waits = self.ctx.now - max(since, self.tries.met_at) < self.ctx.timing.holding_seconds
         return self.roster.silent() if waits else []
 
     def is_short(self, since: float) -> bool:

@@ -85,6 +85,8 @@ class Situation:
     """There was a newer world than all that are known here."""
     keepers: tuple[NodeId, ...] = ()
     """Nodes that are away, and may have a checkpoint of a job that has made steps before."""
+    had: int = 0
+    """The step of a checkpoint that the job had; 0: it had none."""
     rested: int = -1
     """The step at which the job came to rest, where it is to go on from there."""
 
@@ -169,6 +171,12 @@ def _start_point(at: Situation) -> Start | str:
         return (
             f"the job has made steps before, and nothing of them is here: waiting for {named}"
             " (for good away? elasticctl nodes forget NODE)"
+        )
+    if at.had:
+        return (
+            "the job had checkpoints, and none can be read here: bring back the disk or the folder"
+            f" that has them ('elasticctl doctor' looks); are they lost? 'elasticctl cancel"
+            f" {at.job}', and submit it again: it begins at step 0"
         )
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))

@@ -188,6 +188,8 @@ class Stage:
 
     def _blame(self, blame: Blame) -> None:
         office, culprit = self.office, blame.culprit
+        if culprit in office.course.ends.come:
+            return  # Its script has come to its end: nothing of it can break any more.
         if culprit in office.course.released and office.somebody_leaves():
             return  # It has left the loop, or was about to: nothing is broken by that.
         seen = office.ctx.now if blame.seen_at is None else blame.seen_at

@@ -20,6 +20,8 @@ class Tries:
     """Of one job, while its driver lives. News from a member, or a new view, may end a pause."""
 
     ctx: Context
+    met_at: float = 0.0
+    """When these members came together: before that none has said how it is."""
     hold_off: float = 0.0
     """Before this time nothing can have changed that made the last plan impossible."""
     planless_since: float = inf
@@ -59,6 +61,7 @@ class Tries:
 
     def reset(self) -> None:
         """Other members are there."""
+        self.met_at = self.ctx.now
         self.hold_off = self.read_again_at = self.rests_until = self.clear_at = 0.0
         self.planless_since = inf
 

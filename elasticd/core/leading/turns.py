@@ -18,7 +18,7 @@ from elasticd.types import JobId, NodeId
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A job has its turn, and too few members for a world."""
+    """A job has its turn, and too few members for a world, or none can be made of them."""
 
     since: float
     costly: bool

@@ -270,6 +270,7 @@ class Members:
             self.worlds[record.id] = member.world
         member.attend(record, unwanted, short)
         if member.ended:
+            self.reached = (*self.reached, *member.reports.left())
             del self.by_job[record.id]
 
     def mind_reducers(self) -> None:

@@ -146,6 +146,11 @@ class Reports:
             if world is not None and (each.job, each.generation) == (self.job, world.generation):
                 self.committed = each.step
 
+    def left(self) -> tuple[Reached, ...]:
+        """What was seen committed in the newest world, for when the job comes back."""
+        world = self.world
+        return () if world is None else (Reached(self.job, world.generation, self.committed),)
+
     def trains(self, progress: Progress) -> None:
         """The trainer is so far in the newest world."""
         self.progress = progress

@@ -92,7 +92,8 @@ class JobRecord:
     """What ``status`` shows of the course of a job that rests or has ended, which no leader
     remembers later."""
     turn: int = 0
-    """Grows with each change between queued and running: of two records the later one counts."""
+    """Grows with each change between queued and running, and when one that runs is resumed: of two
+    records the later one counts."""
     rested: str = ""
     """The generation that was stopped when it was paused last."""
     intent: int = 0
@@ -131,6 +132,9 @@ class JobRecord:
     """What its processes were built of when its first step was taken."""
     began: Tag = added(NO_TAG)  # noqa: RUF009  the same
     """The generation that took it, if that is known: of two origins the later one's counts."""
+    stored: int = added(0)
+    """The step of its first consistent checkpoint that a leader has heard of; 0: there is none yet.
+    Where there was one the job is never begun anew."""
     unknown: Unknown = field(default=NOTHING, repr=False)
     """What a later version says of it, kept and passed on."""
 
@@ -179,6 +183,7 @@ class JobRecord:
             "submitted_on": on,
             "on_cpu": lineages.decided(self.on_cpu, other.on_cpu),
             "began": began,
+            "stored": max(self.stored, other.stored),
         }
         if self.forgotten or other.forgotten:
             one, two = (replace(each, forgotten=True).bounded() for each in (self, other))
@@ -212,7 +217,7 @@ def relief_of(record: JobRecord) -> tuple[int, int]:
 _JOINED = (
     "relief", "relief_turn", "intent", "left", "ran", "inexact", "unfit", "served", "offered",
     "forgotten", "passed", "recipe", "submitter", "submitted_on", "on_cpu", "origin", "began",
-    "unknown",
+    "stored", "unknown",
 )  # fmt: skip
 """What a merged record has of both sides; of any other field it has one side's."""
 

@@ -180,6 +180,7 @@ class Freezing:
             spoilt=office.checkpoints.spoilt,
             barred=self._barred(),
             keepers=tuple(sorted(office.keepers)),
+            had=office.wishes.record.stored,
             rested=office.course.committed if office.account.resumes else -1,
         )
         return Council(

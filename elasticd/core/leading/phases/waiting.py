@@ -119,12 +119,13 @@ class Waiting:
         return timing.restore_seconds if has_history else timing.start_seconds
 
     def _rest(self) -> Rest:
-        newest, world = self.office.newest, self.office.world
-        generation = str(world.generation) if world is not None else ""
+        stored, world = self.office.stored_step, self.office.world
+        self.office.account.tell_faults(world)
         if world is None:  # nobody here knows more than the record
             record = self.office.wishes.record
-            return Rest(max(self.office.stored_step, record.step), record.rested)
-        return Rest(newest.step if newest is not None else 0, generation)
+            return Rest(max(stored, record.step), record.rested)
+        # What no trainer holds any more, and no disk has, is lost: who resumes it tells that.
+        return Rest(max(stored, self.office.course.committed), str(world.generation))
 
     def on_fault(self, blame: Blame, source: str | None) -> None:
         """The world is left already."""
