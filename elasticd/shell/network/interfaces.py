@@ -39,6 +39,11 @@ _CALLED: Mapping[Kind, Sequence[str]] = {
     "thunderbolt": ("thunderbolt", "雷雳", "雷靂"),
 }
 """By what is in the names of their ports, which macOS tells in the language of the account."""
+_PLUGGED = ("en", "bond", "vlan")
+"""What devices are called of which a port may be Ethernet whatever its name: that of an adapter is
+the product's (AX88179A)."""
+_PHONES = ("iphone", "ipad", "bluetooth")
+"""In the names of ports that lead to a phone's network."""
 _PORTS = ("/usr/sbin/networksetup", "-listallhardwareports")
 
 
@@ -85,18 +90,20 @@ class MacHardware:
             if key.strip() == "Hardware Port":
                 port = value.strip()
             elif key.strip() == "Device" and port:
-                found[value.strip()] = _kind_of_port(port)
+                found[value.strip()] = _kind_of_port(port, value.strip())
                 port = ""
         return {name: found[name] for name in names if name in found} if found else None
 
 
-def _kind_of_port(port: str) -> Kind:
+def _kind_of_port(port: str, device: str) -> Kind:
     text = port.lower().replace("\u2011", "-")  # a hyphen at which no line is broken
     # Behind Thunderbolt there may be an adapter or a display with Ethernet, and its port says so.
     for kind, names in _CALLED.items():
         if any(name in text for name in names):
             return kind
-    return "ethernet" if "lan" in text.split() else "other"
+    if any(name in text for name in _PHONES):
+        return "other"
+    return "ethernet" if device.startswith(_PLUGGED) else "other"
 
 
 def this_hardware() -> Hardware:

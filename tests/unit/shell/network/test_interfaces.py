@@ -23,6 +23,10 @@ Hardware Port: USB 10/100/1000 LAN
 Device: en8
 Ethernet Address: 1c:1d:d3:00:00:08
 
+Hardware Port: AX88179A
+Device: en10
+Ethernet Address: 1c:1d:d3:00:00:10
+
 Hardware Port: Wi-Fi
 Device: en1
 Ethernet Address: 1c:1d:d3:00:00:02
@@ -39,22 +43,38 @@ Hardware Port: iPhone USB
 Device: en9
 Ethernet Address: 36:00:00:00:00:09
 
+Hardware Port: iPad USB
+Device: en11
+Ethernet Address: 36:00:00:00:00:11
+
+Hardware Port: Bluetooth PAN
+Device: en3
+Ethernet Address: 36:00:00:00:00:03
+
+Hardware Port: FT232R USB UART
+Device: usbserial-A50285BI
+Ethernet Address: N/A
+
 VLAN Configurations
 ===================
 """
 MAC = MacHardware(lambda command: PORTS)
-NAMES = ["en0", "en7", "en8", "en1", "en2", "bridge0", "en9"]
+NAMES = ["en0", "en7", "en8", "en10", "en1", "en2", "bridge0", "en9", "en11", "en3"]
 
 
 def test_what_a_mac_says_of_its_ports() -> None:
-    assert MAC.kinds([*NAMES, "en77"]) == {
+    assert MAC.kinds([*NAMES, "usbserial-A50285BI", "en77"]) == {
         "en0": "ethernet",
         "en7": "ethernet",
         "en8": "ethernet",
+        "en10": "ethernet",
         "en1": "wifi",
         "en2": "thunderbolt",
         "bridge0": "thunderbolt",
         "en9": "other",
+        "en11": "other",
+        "en3": "other",
+        "usbserial-A50285BI": "other",
     }
 
 
@@ -98,6 +118,11 @@ def test_the_fastest_comes_first_and_what_leads_nowhere_is_left_out() -> None:
     given = ("10.0.0.5", "192.168.1.5", "192.168.1.6")
     assert usable(found, MAC) == (*given, "169.254.20.1", "169.254.7.7")
     assert usable({**found, "bridge0": ["10.1.0.1"]}, MAC)[0] == "10.1.0.1"
+
+
+def test_an_adapter_comes_before_wi_fi_though_its_port_has_the_name_of_the_product() -> None:
+    found = {"en1": ["192.168.1.5"], "en10": ["192.168.1.6"], "en9": ["172.20.10.2"]}
+    assert usable(found, MAC) == ("192.168.1.6", "192.168.1.5", "172.20.10.2")
 
 
 def test_where_there_is_no_other_address_one_of_its_own_will_do() -> None:
