@@ -237,7 +237,8 @@ def _sleep(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
         return passed("not asked: no Mac")
     if not facts.power:
         return warned("pmset tells nothing", "Run 'pmset -g' on it and see what is wrong with it")
-    return stays_awake(facts.power, "On it: ", portable=facts.battery is not None)
+    portable = facts.battery is not None
+    return stays_awake(facts.power, "On it: ", portable=portable, locked=facts.locked)
 
 
 def _energy(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:

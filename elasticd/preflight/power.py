@@ -1,8 +1,10 @@
-"""What ``pmset -g``, ``notifyutil`` and macOS's firewall say, read."""
+"""What ``pmset -g``, ``fdesetup``, ``notifyutil`` and macOS's firewall say, read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Literal
 
 from elasticd.pasting import pasted
 from elasticd.preflight.finding import ProbeFinding, passed, warned
@@ -22,6 +24,33 @@ NOMINAL = "nominal"
 _HEAT = (NOMINAL, "moderate", "heavy", "trapping", "sleeping")
 """By macOS's number."""
 
+FILEVAULT = ("/usr/bin/fdesetup", "status")
+SERVICES = ("/bin/launchctl", "print-disabled", "system")
+"""Neither takes root."""
+_REMOTE_LOGIN = re.compile(r'"com\.openssh\.sshd" => enabled')
+_SSH_UNLOCKS = 26
+"""The macOS from which on it does (apple_ssh_and_filevault(7))."""
+Locked = Literal["", "ssh", "screen"]
+"""What FileVault asks for the password after a restart; empty: nothing, or nobody can say. Until
+then neither the disk nor a service is there."""
+_LOCKED: Mapping[str, str] = {
+    "ssh": "FileVault is on, and ssh unlocks it after a restart",
+    "screen": "FileVault is on: after a restart it waits for a password",
+}
+_UNLOCK = (
+    "Remote Login (System Settings > General > Sharing) lets ssh with the account's password unlock"
+    " it after a restart, from macOS 26 on. Before one of your own say 'sudo fdesetup authrestart'"
+)
+
+
+def locked_by(vault: str, services: str, release: str) -> Locked:
+    """By what :data:`FILEVAULT` and :data:`SERVICES` print, and macOS's version."""
+    if "filevault is on" not in vault.lower():
+        return ""
+    major = release.partition(".")[0]
+    knows = major.isdecimal() and int(major) >= _SSH_UNLOCKS
+    return "ssh" if knows and _REMOTE_LOGIN.search(services) else "screen"
+
 
 def heat_of(printed: str) -> str:
     """The level that ``notifyutil`` prints behind the name, as a word; empty: it tells none."""
@@ -35,18 +64,28 @@ def settings_of(printed: str) -> Mapping[str, str]:
     return {each[0]: each[1] for each in words if len(each) >= 2}
 
 
-def stays_awake(found: Mapping[str, str], where: str = "", *, portable: bool) -> ProbeFinding:
-    """Whether a Mac's settings let it fall asleep, or stay off after a power cut. ``portable``: it
-    has a battery. ``where`` the cure begins with."""
+def stays_awake(
+    found: Mapping[str, str], where: str = "", *, portable: bool, locked: str = ""
+) -> ProbeFinding:
+    """Whether a Mac's settings let it fall asleep, or stay off after a power cut or any other
+    restart. ``portable``: it has a battery. ``locked``: as :func:`locked_by` tells. ``where`` the
+    cure begins with."""
     wanted = (_SLEEP, _RESTART, _NAP) if portable else (_SLEEP, _RESTART)
     if found.get(_NEVER[0]) == _NEVER[1]:
         wanted = (_RESTART, _NEVER)
-    value = ", ".join(f"{name} {found[name]}" for name, _ in wanted if name in found)
+    told = [f"{name} {found[name]}" for name, _ in wanted if name in found]
+    value = ", ".join([*told, *([_LOCKED[locked]] if locked in _LOCKED else [])])
     wrong = [each for each in wanted if found.get(each[0], each[1]) != each[1]]
-    if not wrong:
+    cures = []
+    if wrong:
+        cures += [f"sudo pmset -a {' '.join(f'{name} {value}' for name, value in wrong)}"]
+    if _NAP in wrong:
+        cures += ["Drain a laptop before you close it"]
+    if locked == "screen":
+        cures += [_UNLOCK]
+    if not cures:
         return passed(value or "pmset tells neither sleep nor autorestart")
-    cure = f"{where}sudo pmset -a {' '.join(f'{name} {value}' for name, value in wrong)}"
-    return warned(value, cure + (". Drain a laptop before you close it" if _NAP in wrong else ""))
+    return warned(value, where + ". ".join(cures))
 
 
 def low_power(found: Mapping[str, str]) -> str:

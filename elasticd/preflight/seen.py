@@ -40,6 +40,9 @@ class NodeFacts:
     plugged: bool = True
     power: dict[str, str] = field(default_factory=dict)
     """Of macOS's ``pmset -g``."""
+    locked: str = ""
+    """What FileVault asks for the password after a restart: "ssh", or "screen" alone; empty:
+    nothing, or it doesn't say."""
     firewall: str = ""
     """As macOS tells it."""
     program: str = ""

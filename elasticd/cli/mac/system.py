@@ -21,9 +21,12 @@ from elasticd.machinememory import MachineMemory, machine_memory, total_bytes
 from elasticd.preflight.finding import ProbeFinding, failed, passed, warned
 from elasticd.preflight.nodes import LEAST_MLX, numbers
 from elasticd.preflight.power import (
+    FILEVAULT,
     FIREWALL,
+    SERVICES,
     firewall_is_off,
     let_in,
+    locked_by,
     settings_of,
     stays_awake,
 )
@@ -152,13 +155,21 @@ def sleep_settings(
     here: str = sys.platform,
     battery: Callable[[], object] = battery_now,
 ) -> ProbeFinding:
-    """Whether this Mac falls asleep by itself, and comes back after a power cut."""
+    """Whether this Mac falls asleep by itself, and comes back after a power cut and whatever else
+    restarts it."""
     if here != "darwin":
         return passed("not asked: what runs Linux here are servers")
     answer = ask(["/usr/bin/pmset", "-g"])
     if answer.status:
         return failed(f"pmset -g: {answer.text}", "Run 'pmset -g' and see what is wrong with it")
-    return stays_awake(settings_of(answer.text), portable=battery() is not None)
+
+    def said(command: Sequence[str]) -> str:
+        told = ask(command)
+        return "" if told.status else told.text
+
+    locked = locked_by(said(FILEVAULT), said(SERVICES), release(here, said))
+    portable = battery() is not None
+    return stays_awake(settings_of(answer.text), portable=portable, locked=locked)
 
 
 def assertions(

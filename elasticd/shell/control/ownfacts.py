@@ -14,7 +14,15 @@ import psutil
 
 from elasticd import __version__, systemtools
 from elasticd.machinememory import total_bytes
-from elasticd.preflight.power import FIREWALL, THERMAL, heat_of, settings_of
+from elasticd.preflight.power import (
+    FILEVAULT,
+    FIREWALL,
+    SERVICES,
+    THERMAL,
+    heat_of,
+    locked_by,
+    settings_of,
+)
 from elasticd.preflight.seen import NodeFacts
 from elasticd.settings.diskroom import room_of
 from elasticd.shell.children.room import pressure
@@ -66,13 +74,14 @@ class OwnFacts:
         mac = self.system == "darwin"
         low, battery, disk = pressure(()), battery_now(self.battery), room_of(self.home)
         firewall = self.ask((FIREWALL, "--getglobalstate")) if mac else ""
+        release = systemtools.release(self.system, self.ask)
         return NodeFacts(
             elasticd=__version__,
             python=platform.python_version(),
             mlx=_mlx(),
             chip=chip,
             system="macOS" if mac else platform.system(),
-            release=systemtools.release(self.system, self.ask),
+            release=release,
             machine=platform.machine(),
             memory_bytes=total_bytes(),
             memory_low="" if low is None or low.mild else low.reason,
@@ -84,6 +93,7 @@ class OwnFacts:
             # None: the system doesn't know.
             plugged=battery is None or battery.power_plugged is not False,
             power=dict(settings_of(self.ask(PMSET))) if mac else {},
+            locked=locked_by(self.ask(FILEVAULT), self.ask(SERVICES), release) if mac else "",
             firewall=firewall.partition("\n")[0],
             thermal=heat_of(self.ask(THERMAL)) if mac else "",
             program=own_program(),

@@ -86,6 +86,10 @@ ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
      "On it: sudo pmset -a powernap 0. Drain a laptop before you close it"),
     ("sleep", {"power": {"autorestart": "0", "SleepDisabled": "1"}}, "warn", "autorestart 0",
      "sudo pmset -a autorestart 1"),
+    ("sleep", {"locked": "screen"}, "warn", "autorestart 1, FileVault is on: after a restart it",
+     "On it: Remote Login (System"),
+    ("sleep", {"locked": "screen", "power": {"sleep": "1"}}, "warn", "sleep 1, FileVault is on",
+     "On it: sudo pmset -a sleep 0. Remote Login (System"),
     ("energy", {"power": {"lowpowermode": "1"}}, "warn", "Low Power", "-a lowpowermode 0"),
     ("energy", {"power": {"powermode": "1"}}, "warn", "Low Power", "sudo pmset -a powermode 0"),
     ("heat", {"thermal": "heavy"}, "warn", "heavy: it is hot", "Give it air"),
@@ -124,6 +128,12 @@ def test_a_mac_that_never_sleeps_and_one_without_a_battery_take_no_naps(
 ) -> None:
     found = of("sleep", seen(MAC, replace(MAC, battery=battery, power=power), MAC), "mac-1")
     assert (found.verdict, found.value) == ("pass", value)
+
+
+@pytest.mark.parametrize("locked", ["", "ssh", "of a later version"])
+def test_a_mac_that_can_be_unlocked_by_ssh_is_well(locked: str) -> None:
+    found = of("sleep", seen(MAC, replace(MAC, locked=locked), MAC), "mac-1")
+    assert found.verdict == "pass" and ("ssh unlocks it" in found.value) == (locked == "ssh")
 
 
 def test_one_tool_that_says_nothing_is_one_warning() -> None:

@@ -124,6 +124,38 @@ def test_a_mac_that_sleeps_is_told_how_not_to(tmp_path: Path) -> None:
     assert system.sleep_settings(tmp_path, FakeTools(), "linux").verdict == "pass"
 
 
+ON, ENABLED = "FileVault is On.", '\t"com.openssh.sshd" => enabled'
+
+
+@pytest.mark.parametrize(
+    ("vault", "services", "version", "verdict"),
+    [
+        (Result(0, ON), Result(0, ENABLED), "26.1", "pass"),
+        (Result(0, ON), Result(0, ENABLED), "15.6", "warn"),
+        (Result(0, ON), Result(0, ENABLED.replace("enabled", "disabled")), "26.1", "warn"),
+        (Result(0, ON), Result(1, ENABLED), "26.1", "warn"),
+        (Result(0, "FileVault is On, but needs to be restarted to finish."), None, "26.1", "warn"),
+        (Result(0, "FileVault is Off."), None, "26.1", "pass"),
+        (Result(1, ON), None, "26.1", "pass"),
+        (None, None, "26.1", "pass"),
+    ],
+)
+def test_a_mac_that_waits_for_a_password_after_a_restart_is_told_unless_ssh_unlocks_it(
+    tmp_path: Path, vault: Result | None, services: Result | None, version: str, verdict: str
+) -> None:
+    said = {
+        "pmset": Result(0, " sleep 0\n autorestart 1"),
+        "env": Result(0, version),
+        "fdesetup": vault,
+        "launchctl": services,
+    }
+    tools = FakeTools({name: answer for name, answer in said.items() if answer is not None})
+    found = system.sleep_settings(tmp_path, tools, "darwin", lambda: None)
+    assert found.verdict == verdict and found.value.startswith("sleep 0, autorestart 1")
+    assert ("fdesetup authrestart" in found.cure) == (verdict == "warn")
+    assert ["/usr/bin/fdesetup", "status"] in tools.asked
+
+
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [

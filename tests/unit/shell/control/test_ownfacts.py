@@ -11,7 +11,7 @@ import pytest
 
 from elasticd import __version__
 from elasticd.core.words.codec import to_plain
-from elasticd.preflight.power import THERMAL
+from elasticd.preflight.power import FILEVAULT, SERVICES, THERMAL
 from elasticd.preflight.seen import SPEED_NAME
 from elasticd.preflight.speeds import SpeedSeen
 from elasticd.shell.clock import unix_seconds
@@ -56,6 +56,19 @@ def test_a_macs_version_is_not_the_one_that_an_old_sdk_is_told(tmp_path: Path) -
     assert {"SYSTEM_VERSION_COMPAT=0", "/usr/bin/sw_vers"} < {*MACOS_VERSION}
 
 
+@pytest.mark.parametrize(("release", "locked"), [("26.1", "ssh"), ("15.6", "screen")])
+def test_what_filevault_asks_for_the_password_is_read(
+    tmp_path: Path, release: str, locked: str
+) -> None:
+    answers = {
+        MACOS_VERSION[0]: release,
+        FILEVAULT[0]: "FileVault is On.",
+        SERVICES[0]: '\t"com.openssh.sshd" => enabled',
+    }
+    assert own(tmp_path, "darwin", answers, []).begun()().locked == locked
+    assert own(tmp_path, "linux", answers, []).begun()().locked == ""
+
+
 @pytest.mark.parametrize(
     "error", [FileNotFoundError(2, "/sys/class/power_supply"), RuntimeError("syscall failed")]
 )
@@ -69,7 +82,7 @@ def test_a_system_that_tells_of_no_battery_has_none(tmp_path: Path, error: Excep
 
 def test_tools_that_say_nothing_leave_it_open(tmp_path: Path) -> None:
     found = own(tmp_path, "darwin", {}, []).begun()()
-    assert (found.power, found.firewall) == ({}, "")
+    assert (found.power, found.firewall, found.locked) == ({}, "", "")
 
 
 @pytest.mark.parametrize(
