@@ -16,6 +16,13 @@ from elasticd.launchd.protected import VOLUMES, below
 
 LOG = "Library/Logs/elasticd/daemon.log"
 """Of an account's home folder; a Mac has one service of elasticd."""
+MOUNTED_LATE = (
+    "macOS mounts an external disk only while somebody is logged in at the screen, unless you say"
+    " 'sudo defaults write /Library/Preferences/SystemConfiguration/autodiskmount"
+    " AutomountDisksWithoutUserLogin -bool true'; an encrypted one needs its password, too"
+)
+"""By Apple's own source, diskarbitrationd: after a power cut at night it is away until a log-in,
+and after the last log-out it goes again if nobody has a file open there."""
 
 
 def device_of(path: Path) -> int:
@@ -50,5 +57,11 @@ def require_mounted(
     if not any(map(is_mount, on_it)):
         raise OperationError(
             f"{home} is on a disk that is not mounted ({on_it[-1] if on_it else VOLUMES}):"
-            " connect and unlock it; a service is started again every few seconds until then"
+            f" connect it. {MOUNTED_LATE}. A service is started again every few seconds until then"
         )
+
+
+def mounted_late(path: Path, system: str = sys.platform) -> str:
+    """Why what should be there may be away, as a cure; empty: it is on no other disk of a Mac."""
+    real = Path(os.path.realpath(path))  # of a link to itself, too
+    return MOUNTED_LATE if system == "darwin" and below(real, VOLUMES) is not None else ""

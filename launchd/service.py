@@ -33,7 +33,7 @@ from elasticd.launchd.launchctl import (
     said,
     state_of,
 )
-from elasticd.launchd.otherdisk import is_apart, require_mounted
+from elasticd.launchd.otherdisk import MOUNTED_LATE, is_apart, require_mounted
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
 from elasticd.launchd.protected import doubts, require_open
 from elasticd.pasting import of_home, pasted, quoted
@@ -70,7 +70,9 @@ A service of the whole Mac has neither limit: 'elasticctl service uninstall', th
 {whole}."""
 
 APART = """
-The home is on another disk than your account: the daemon starts once that is mounted, and logs into
+The home is on another disk than your account: a service of either kind starts once that is mounted.
+{late}.
+It logs into
 {log}"""
 
 
@@ -447,7 +449,7 @@ def _places(plist: DaemonPlist) -> tuple[tuple[str, Path], ...]:
 def _limits(plist: DaemonPlist, agent: Agent | None) -> str:
     """What to know before a service is relied on."""
     agents = "" if agent is None else AGENT_LIMITS.format(user=agent.user, whole=_whole(plist.home))
-    apart = APART.format(log=plist.log) if plist.apart else ""
+    apart = APART.format(late=MOUNTED_LATE, log=plist.log) if plist.apart else ""
     return agents + apart + doubts(_places(plist), own_program())
 
 

@@ -208,10 +208,11 @@ def _path(named: NamedPath, facts: PathFacts, others: Mapping[NodeId, PathFacts]
         cure = facts.cure or "Let the daemon's account read it there"
         return failed(f"{label}: {facts.error}", cure)
     if not facts.kind:
+        late = facts.cure and f". {facts.cure}"
         if named.read or any(other.kind for other in others.values()):
-            return failed(f"{label}: not there", "Put the same there as on the other nodes")
+            return failed(f"{label}: not there", f"Put the same there as on the other nodes{late}")
         cure = "If the script reads it put it on each node; if it makes it nothing has to be done"
-        return warned(f"{label}: on no node", cure)
+        return warned(f"{label}: on no node", f"{cure}{late}")
     value = f"{label}: {_content(facts)}"
     if named.secret:  # what files are called there is nobody's business either
         others = {node: replace(other, by_file={}) for node, other in others.items()}

@@ -78,8 +78,8 @@ class ScriptOffer:
 @dataclass(frozen=True, slots=True)
 class PathFacts:
     """What lies at a path. ``digest``: of names, sizes, and the ends of each file. ``by_file``: of
-    a folder, such a digest of each of its first files. ``cure``: of the error, where the node knows
-    more than that its account can't read."""
+    a folder, such a digest of each of its first files. ``cure``: where the node knows more than
+    that nothing is there, or that its account can't read it."""
 
     kind: PathKind = ""
     files: int = 0

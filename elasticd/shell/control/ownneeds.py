@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.errors import OperationError
+from elasticd.launchd.otherdisk import mounted_late
 from elasticd.launchd.protected import kept_out
 from elasticd.machinememory import machine_memory
 from elasticd.outputs import shown
@@ -74,11 +75,13 @@ class OwnNeeds:
     Attributes:
         daemons: the daemon's own variables.
         kept: the cure of an error, where macOS keeps this service from what it was to read.
+        late: the cure where a Mac's disk may not be mounted yet.
     """
 
     home: Path
     daemons: Variables
     kept: Callable[[Exception], str] = kept_out
+    late: Callable[[Path], str] = mounted_late
 
     def read(self, needs: JobNeeds) -> NeedsMet:
         """To be called in a thread."""
@@ -108,7 +111,8 @@ class OwnNeeds:
 
     def _looked_at(self, needs: JobNeeds) -> tuple[PathFacts, ...]:
         until = monotonic_seconds() + PATH_SECONDS
-        return tuple(path_facts(Path(each.path), until, self.kept) for each in needs.paths)
+        paths = (Path(each.path) for each in needs.paths)
+        return tuple(path_facts(path, until, self.kept, self.late) for path in paths)
 
     def _variables(self, needs: JobNeeds) -> tuple[Mapping[str, str], str]:
         """Those of its script, and why there are not all."""
@@ -169,7 +173,12 @@ def _layers(folder: Path) -> int:
     return count if type(count) is int and count > 0 else 0
 
 
-def path_facts(path: Path, until: float, kept: Callable[[Exception], str] = kept_out) -> PathFacts:
+def path_facts(
+    path: Path,
+    until: float,
+    kept: Callable[[Exception], str] = kept_out,
+    late: Callable[[Path], str] = mounted_late,
+) -> PathFacts:
     """What lies there; looked at ``until`` that moment at most."""
     try:
         mode = path.stat().st_mode
@@ -180,7 +189,7 @@ def path_facts(path: Path, until: float, kept: Callable[[Exception], str] = kept
             return PathFacts("other")
         return _folder(path, until)
     except (FileNotFoundError, NotADirectoryError):
-        return PathFacts()
+        return PathFacts(cure=late(path))
     except (OSError, ValueError) as error:
         why = str(getattr(error, "strerror", None) or error)
         return PathFacts(error=why, cure=kept(error))

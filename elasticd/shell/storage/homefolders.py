@@ -4,8 +4,11 @@ without which no daemon starts."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from elasticd.launchd.otherdisk import mounted_late
 
 FOLDERS = (
     "archives", "cache", "checkpoints", "clones", "events", "history", "jobs", "logs", "output",
@@ -14,7 +17,7 @@ FOLDERS = (
 FILES = ("children.json", "daemon.json", "events/_shelf", "journal.begun", "lock")
 
 
-def misplaced(home: Path) -> Iterator[tuple[Path, str, str]]:
+def misplaced(home: Path, system: str = sys.platform) -> Iterator[tuple[Path, str, str]]:
     """Where something else is in the place of a folder or a file: that, the cause and the cure."""
     for path in (home / name for name in FILES):
         if path.is_dir():
@@ -24,7 +27,8 @@ def misplaced(home: Path) -> Iterator[tuple[Path, str, str]]:
             continue
         if path.is_symlink():
             cause = f"leads to {os.readlink(path)}, where no folder is"
-            cure = "Mount the disk that it is on, or make the folder"
+            late = mounted_late(path, system)
+            cure = f"Mount the disk that it is on, or make the folder{late and f'. {late}'}"
         else:
             cause, cure = "is no folder", "Put it aside; the daemon makes its own"
         yield path, cause, cure

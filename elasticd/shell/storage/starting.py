@@ -54,7 +54,7 @@ def hindrances(home: Path, file: Path | None = None, me: int | None = None) -> I
     try:
         require_mounted(home)
     except OperationError as error:
-        yield Hindrance(home, str(error), "Connect and unlock it", error)
+        yield Hindrance(home, str(error), "Do what is said there", error)
     try:
         refuse_ownerless(home, me)
         refuse_open(home, me)

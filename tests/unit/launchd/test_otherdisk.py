@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from elasticd.errors import OperationError
-from elasticd.launchd.otherdisk import LOG, device_of, is_apart, require_mounted
+from elasticd.launchd.otherdisk import (
+    LOG,
+    MOUNTED_LATE,
+    device_of,
+    is_apart,
+    mounted_late,
+    require_mounted,
+)
 from elasticd.launchd.plist import DaemonPlist
 from elasticd.launchd.service import LaunchdService
+from elasticd.shell.storage.homefolders import misplaced
 from elasticd.supervision.service import Result
 from tests.unit.launchd.fake_launchctl import FakeLaunchctl
 
@@ -49,7 +57,7 @@ def test_a_home_on_another_disk_has_its_log_on_the_accounts(tmp_path: Path) -> N
     )
     assert log in service.install(dry_run=True)
     said = service.install()
-    assert "starts once that is mounted" in said and said.endswith(log)
+    assert "starts once that is mounted" in said and MOUNTED_LATE in said and said.endswith(log)
     assert Path(log).parent.is_dir() and log in service.log_command()
     assert service.installed_home() == apart.home
     beside = replace(service, plist=ours, folder=tmp_path / "ann")
@@ -65,11 +73,24 @@ def test_a_disk_that_is_not_there_does_not(tmp_path: Path) -> None:
     link = tmp_path / "home"
     link.symlink_to(DISK / "home")
     for home in (DISK / "home", link):
-        with pytest.raises(OperationError, match=r"not mounted \(/Volumes/Fast SSD\): connect"):
+        with pytest.raises(OperationError, match=r"not mounted \(/Volumes/Fast SSD\): ") as told:
             require_mounted(home, "darwin", {Path("/")}.__contains__)
+        assert f"connect it. {MOUNTED_LATE}." in str(told.value)
         require_mounted(home, "linux", {Path("/")}.__contains__)
     require_mounted(tmp_path, "darwin", {Path("/")}.__contains__)
     with pytest.raises(OperationError, match=r"not mounted \(/volumes/ssd\)"):
         require_mounted(Path("/volumes/ssd/home"), "darwin", {Path("/")}.__contains__)
     with pytest.raises(OperationError, match=r"not mounted \(/Volumes\)"):
         require_mounted(Path("/Volumes"), "darwin", {Path("/")}.__contains__)
+
+
+def test_what_lies_on_a_disk_may_be_away_until_somebody_logs_in(tmp_path: Path) -> None:
+    link, loop = tmp_path / "checkpoints", tmp_path / "logs"
+    link.symlink_to(DISK / "states")
+    loop.symlink_to(loop)
+    assert mounted_late(link, "darwin") == mounted_late(DISK / "data", "darwin") == MOUNTED_LATE
+    assert [mounted_late(path, "darwin") for path in (tmp_path, loop)] == ["", ""]
+    assert mounted_late(DISK / "data", "linux") == ""
+    (away, _, cure), (_, _, own) = misplaced(tmp_path, "darwin")
+    assert away == link and cure.endswith(MOUNTED_LATE) and own.endswith("make the folder")
+    assert MOUNTED_LATE not in repr(list(misplaced(tmp_path, "linux")))

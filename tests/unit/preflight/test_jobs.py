@@ -71,6 +71,14 @@ ODD: list[tuple[str, JobNeeds, dict[str, Any], str, str, str]] = [
     ("room", NEEDS, {"free_bytes": 1 << 20}, "fail", "whose size is not known", "elasticctl disk"),
     ("room", NEEDS, {"free_bytes": 1 << 30}, "warn", "1.0 GiB are free", "elasticctl disk"),
     ("data", NEEDS, {"paths": (GONE, FILE)}, "fail", "/data: not there", "Put the same"),
+    (
+        "data",
+        NEEDS,
+        {"paths": (PathFacts(cure="macOS waits"), FILE)},
+        "fail",
+        "/data: not there",
+        "Put the same there as on the other nodes. macOS waits",
+    ),
     ("data", NEEDS, {"paths": (OTHER, FILE)}, "fail", "not what most have", "Copy it there"),
     ("data", NEEDS, {"paths": (DATA, GONE)}, "fail", "job.env WHERE: not there", "Put the same"),
     ("data", NEEDS, {"paths": (DATA, OTHER)}, "warn", "job.env WHERE: 10 bytes, not", "only write"),
@@ -106,6 +114,9 @@ def test_a_path_that_is_nowhere_may_be_the_scripts_to_make() -> None:
     nowhere = replace(WELL, paths=(DATA, GONE))
     found = at([*judged_job(NEEDS, seen(nowhere, nowhere))], "data", "mac-0")
     assert [each.verdict for each in found] == ["pass", "warn"] and "makes it" in found[1].cure
+    late = replace(WELL, paths=(DATA, PathFacts(cure="macOS waits")))
+    found = at([*judged_job(NEEDS, seen(late, late))], "data", "mac-0")
+    assert "makes it" in found[1].cure and found[1].cure.endswith(". macOS waits")
 
 
 def folder(digest: str, **files: str) -> NeedsMet:

@@ -142,6 +142,13 @@ def test_paths_are_alike_if_names_sizes_and_ends_are(tmp_path: Path) -> None:
     assert path_facts(Path("/dev/null"), inf) == PathFacts("other")
 
 
+def test_a_path_that_is_missing_may_be_on_a_disk_that_macos_mounts_late(tmp_path: Path) -> None:
+    path = tmp_path / "no"
+    own = OwnNeeds(tmp_path, os.environ, late=lambda path: f"{path.name} is late")
+    (facts,) = own.read(JobNeeds("lm", paths=(NamedPath("a", str(path)),))).paths
+    assert facts == PathFacts(cure="no is late") and path_facts(path, inf) == PathFacts()
+
+
 def test_paths_are_alike_however_a_name_is_written(tmp_path: Path) -> None:
     """Neither the names nor their order depend on whether "é" is one letter or two."""
     form: Form
