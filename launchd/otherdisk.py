@@ -1,7 +1,8 @@
-"""A home on another disk than its account's: launchd opens the log of a service, and goes to its
-folder, before it starts anything, and is refused there (``last exit code = 78: EX_CONFIG``). So
-both are on the account's own disk then. The daemon itself waits for its disk: it ends with 1, and
-is started again, until that is mounted.
+"""A home on another disk than macOS's own: launchd opens the log of a service, and goes to its
+folder, before it starts anything, and is refused there (``last exit code = 78: EX_CONFIG``), or
+makes both in the place of a disk that is not mounted yet: that is mounted under another name then,
+and who has his account's folder there can't log in. So both are on macOS's own disk. The daemon
+itself waits for its disk: it ends with 1, and is started again, until that is mounted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from elasticd.launchd.protected import VOLUMES, below
 
 LOG = "Library/Logs/elasticd/daemon.log"
 """Of an account's home folder; a Mac has one service of elasticd."""
+OWN_DISK = Path("/Library")
+"""On the disk that a Mac has when launchd starts services."""
 MOUNTED_LATE = (
     "macOS mounts an external disk only while somebody is logged in at the screen, unless you say"
     " 'sudo defaults write /Library/Preferences/SystemConfiguration/autodiskmount"
@@ -32,13 +35,33 @@ def device_of(path: Path) -> int:
     return there.stat().st_dev
 
 
-def is_apart(home: Path, user_home: Path, device: Callable[[Path], int] = device_of) -> bool:
-    """Whether a home is on another disk than its account's home folder, mounted or not."""
+def is_apart(
+    path: Path, device: Callable[[Path], int] = device_of, own_disk: Path = OWN_DISK
+) -> bool:
+    """Whether it is on another disk than macOS's own, mounted or not."""
     try:
-        apart = below(home.resolve(), VOLUMES) is not None
-        return apart or device(home) != device(user_home)
+        if below(path.resolve(), VOLUMES) is not None:
+            return True
+        return own_disk.is_dir() and device(path) != device(own_disk)
     except OSError:
         return False
+
+
+def logs_aside(user_home: Path, uid: int) -> tuple[Path, Path]:
+    """Where the log of a service may be of which the home is on another disk: below its account's
+    own folder, or below the system's, if the account's is on another disk, too."""
+    # One folder, so that nothing above it is given to the account.
+    return user_home / LOG, OWN_DISK / f"Logs/elasticd-{uid}" / Path(LOG).name
+
+
+def log_aside(
+    home: Path, user_home: Path, uid: int, apart: Callable[[Path], bool] = is_apart
+) -> Path | None:
+    """Which of both it is; None: it is in the home."""
+    own, system = logs_aside(user_home, uid)
+    if not apart(home):
+        return None
+    return system if apart(user_home) else own
 
 
 def require_mounted(

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from elasticd.launchd.otherdisk import LOG
 from elasticd.supervision.service import daemon_command
 
 LABEL = "com.elasticd.daemon"
@@ -60,7 +59,7 @@ class DaemonPlist:
         path: PATH of the daemon and its ranks.
         python: absolute path of the interpreter that has elasticd.
         lang: LANG of the daemon and its ranks.
-        apart: the home is on another disk than the account's (:mod:`elasticd.launchd.otherdisk`).
+        aside: its log, if the home is on another disk (:mod:`elasticd.launchd.otherdisk`).
     """
 
     home: Path
@@ -69,11 +68,11 @@ class DaemonPlist:
     path: str
     python: str = sys.executable
     lang: str = "en_US.UTF-8"
-    apart: bool = False
+    aside: Path | None = None
 
     @property
     def log(self) -> Path:
-        return self.user_home / LOG if self.apart else self.home / "daemon.log"
+        return self.aside or self.home / "daemon.log"
 
     def values(self) -> dict[str, Any]:
         """The property list as plistlib takes it."""
@@ -88,7 +87,7 @@ class DaemonPlist:
             # launchd knows no shell and no PATH for the program itself.
             "ProgramArguments": command,
             # The daemon goes to its home itself.
-            "WorkingDirectory": str(self.user_home if self.apart else self.home),
+            "WorkingDirectory": "/" if self.aside else str(self.home),
             "RunAtLoad": True,
             # A crash brings it back, a deliberate stop (status 0) doesn't.
             "KeepAlive": {"SuccessfulExit": False},

@@ -33,9 +33,9 @@ from elasticd.launchd.launchctl import (
     said,
     state_of,
 )
-from elasticd.launchd.otherdisk import MOUNTED_LATE, is_apart, require_mounted
+from elasticd.launchd.otherdisk import MOUNTED_LATE, is_apart, log_aside, require_mounted
 from elasticd.launchd.plist import LABEL, STOP_SECONDS, DaemonPlist, home_in, lasting
-from elasticd.launchd.protected import doubts, require_open
+from elasticd.launchd.protected import VOLUMES, below, doubts, require_open
 from elasticd.pasting import of_home, pasted, quoted
 from elasticd.supervision.givenhome import make_home
 from elasticd.supervision.program import own_program
@@ -70,10 +70,15 @@ A service of the whole Mac has neither limit: 'elasticctl service uninstall', th
 {whole}."""
 
 APART = """
-The home is on another disk than your account: a service of either kind starts once that is mounted.
-{late}.
-It logs into
-{log}"""
+The home is on another disk than macOS: a service of either kind starts once that is mounted. It
+logs into {log}."""
+UNSTARTED = """
+{what}: launchd can't start it until that disk is mounted. A checkout on the Mac's own disk, below
+/Users/Shared say, is started without it."""
+NO_AGENT = (
+    "{folder}, the folder of your account, is on another disk, and launchd takes no agent from"
+    " there: install a service of the whole Mac: {whole}"
+)
 
 
 def plutil(path: Path) -> Result:
@@ -153,8 +158,8 @@ class LaunchdService:
         runs_as = None if agent else user
         python = lasting(sys.executable)
         home = home.absolute()
-        apart = is_apart(home, user_home)
-        plist = DaemonPlist(home, runs_as, user_home, path, python, lang, apart)
+        aside = log_aside(home, user_home, record.pw_uid)
+        plist = DaemonPlist(home, runs_as, user_home, path, python, lang, aside)
         agents = user_home / AGENTS
         brewed = (
             (agents / HOMEBREW, "brew services stop elasticd"),
@@ -218,12 +223,11 @@ class LaunchdService:
         if that is there already, and runs.
 
         Raises:
-            UsageError: it would lie where macOS lets no service read, or another service of
-                elasticd is installed.
+            UsageError: it would lie where macOS lets no service read, or launchd takes no agent
+                from, or another service of elasticd is installed.
             OperationError: the home's disk is not mounted.
         """
-        require_open(self.plist.user_home, _places(self.plist))
-        require_mounted(self.plist.home)
+        _require_places(self.plist, self.agent)
         for rival, cure in self.rivals:
             if rival.exists():
                 raise UsageError(ONE_OF_BOTH.format(rival, cure))
@@ -433,6 +437,14 @@ def present(daemon: LaunchdService, agent: LaunchdService) -> LaunchdService:
     return agent
 
 
+def _require_places(plist: DaemonPlist, agent: Agent | None) -> None:
+    """Raises UsageError, OperationError: launchd, or a service, can't be where something lies."""
+    require_open(plist.user_home, _places(plist))
+    require_mounted(plist.home)
+    if agent is not None and is_apart(folder := plist.user_home):
+        raise UsageError(NO_AGENT.format(folder=folder, whole=_whole(plist.home)))
+
+
 def _brewed(rivals: Sequence[tuple[Path, str]]) -> str:
     """What to say of a service that Homebrew has installed; nothing: it has none."""
     found = [rival for rival, _ in rivals if rival.name == HOMEBREW and rival.exists()]
@@ -449,8 +461,21 @@ def _places(plist: DaemonPlist) -> tuple[tuple[str, Path], ...]:
 def _limits(plist: DaemonPlist, agent: Agent | None) -> str:
     """What to know before a service is relied on."""
     agents = "" if agent is None else AGENT_LIMITS.format(user=agent.user, whole=_whole(plist.home))
-    apart = APART.format(late=MOUNTED_LATE, log=plist.log) if plist.apart else ""
-    return agents + apart + doubts(_places(plist), own_program())
+    return agents + _away(plist) + doubts(_places(plist), own_program())
+
+
+def _away(plist: DaemonPlist) -> str:
+    """What to know of what is on another disk."""
+    _, *started = _places(plist)
+    outside = [
+        f"{what} {path}"
+        for what, path in started
+        # An environment's interpreter is a link to one that may lie elsewhere.
+        if below(path.parent.resolve(), VOLUMES) is not None
+    ]
+    apart = APART.format(log=plist.log) if plist.aside else ""
+    unstarted = UNSTARTED.format(what=" and ".join(outside)) if outside else ""
+    return f"{apart}{unstarted}\n{MOUNTED_LATE}." if apart or unstarted else ""
 
 
 def _no_session(agent: Agent, home: Path, result: Result) -> OperationError:

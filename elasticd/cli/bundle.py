@@ -29,7 +29,7 @@ from elasticd.cli.keeper import KEEPER_LOG
 from elasticd.cli.screen import json_line
 from elasticd.cli.unprinted import without_printed
 from elasticd.errors import OperationError, UsageError
-from elasticd.launchd.otherdisk import LOG, is_apart
+from elasticd.launchd.otherdisk import log_aside
 from elasticd.namedfile import refuse_stdout
 from elasticd.settings.places import PAPERS
 from elasticd.shell.children.ownvariables import FILE_NAME as SECRETS
@@ -174,8 +174,7 @@ def _of(home: Path) -> Iterator[tuple[str, bytes]]:
     yield "files.txt", ("\n".join(lines) + "\n").encode()
     own = [home / each for each in _LOGS]
     logs = {path.name: path for path in (*own, *(home.parent / each for each in _KEEPERS))}
-    if is_apart(home, Path.home()):
-        service = Path.home() / LOG
+    if service := log_aside(home, Path.home(), os.geteuid()):
         logs |= {f"service.log{part}": Path(f"{service}{part}") for part in ("", ".1")}
     for name, path in logs.items():
         with contextlib.suppress(OSError), _opened(path) as file:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO, cast
 
-from elasticd.launchd.otherdisk import LOG
+from elasticd.launchd.otherdisk import logs_aside
 from elasticd.supervision.logs import ROTATE_AT_BYTES, RotatedLog
 
 NAME = "daemon.log"
@@ -59,7 +59,7 @@ def rotate(
 
 def files(home: Path) -> tuple[Path, ...]:
     """Those that may be it."""
-    return home / NAME, Path(os.path.expanduser("~")) / LOG
+    return home / NAME, *logs_aside(Path(os.path.expanduser("~")), os.geteuid())
 
 
 def close_to_others(home: Path, printed: Iterable[int] = PRINTED) -> None:

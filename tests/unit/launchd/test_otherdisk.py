@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.errors import OperationError
+from elasticd.errors import OperationError, UsageError
 from elasticd.launchd.otherdisk import (
     LOG,
     MOUNTED_LATE,
     device_of,
     is_apart,
+    log_aside,
     mounted_late,
     require_mounted,
 )
 from elasticd.launchd.plist import DaemonPlist
-from elasticd.launchd.service import LaunchdService
+from elasticd.launchd.service import Agent, LaunchdService
 from elasticd.shell.storage.homefolders import misplaced
 from elasticd.supervision.service import Result
 from tests.unit.launchd.fake_launchctl import FakeLaunchctl
@@ -30,26 +31,61 @@ def on_other_disk(path: Path) -> int:
 
 
 def test_a_home_is_apart_where_its_disk_is_another(tmp_path: Path) -> None:
-    assert is_apart(tmp_path / "ssd/home", tmp_path, on_other_disk)
-    assert not is_apart(tmp_path / "home", tmp_path, on_other_disk)
-    assert is_apart(DISK / "home", tmp_path, lambda path: 1), "not mounted now"
-    assert is_apart(Path("/VOLUMES/ssd/home"), tmp_path, lambda path: 1), "a Mac ignores case"
-    assert not is_apart(tmp_path / "not/there", tmp_path)
+    assert is_apart(tmp_path / "ssd/home", on_other_disk, tmp_path)
+    assert not is_apart(tmp_path / "home", on_other_disk, tmp_path)
+    assert not is_apart(tmp_path / "ssd/home", on_other_disk, tmp_path / "none"), "no Mac"
+    assert is_apart(DISK / "home", lambda path: 1, tmp_path), "not mounted now"
+    assert is_apart(Path("/VOLUMES/ssd/home"), lambda path: 1, tmp_path), "a Mac ignores case"
+    assert not is_apart(tmp_path / "not/there", own_disk=tmp_path)
     assert device_of(tmp_path / "not/there") == tmp_path.stat().st_dev
 
     def refuses(path: Path) -> int:
         raise OSError
 
-    assert not is_apart(tmp_path, tmp_path, refuses)
+    assert not is_apart(tmp_path, refuses, tmp_path)
 
 
-def test_a_home_on_another_disk_has_its_log_on_the_accounts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("home", "account", "log"),
+    [
+        ("/Users/ann/elasticd", "/Users/ann", None),
+        ("/Volumes/ssd/elasticd", "/Users/ann", "/Users/ann/Library/Logs/elasticd/daemon.log"),
+        ("/Volumes/ssd/ann/elasticd", "/Volumes/ssd/ann", "/Library/Logs/elasticd-501/daemon.log"),
+        ("/Users/Shared/elasticd", "/Volumes/ssd/ann", None),
+    ],
+)
+def test_no_log_is_on_a_disk_that_may_be_away(home: str, account: str, log: str | None) -> None:
+    """Be it the account's: launchd would make the folders of the log in the disk's place."""
+    found = log_aside(Path(home), Path(account), 501)
+    assert found == (None if log is None else Path(log))
+
+
+def test_an_account_on_another_disk_has_no_agent(tmp_path: Path) -> None:
+    plist = DaemonPlist(tmp_path / "home", None, DISK / "ann", "/usr/bin")
+    launchctl = FakeLaunchctl()
+    service = LaunchdService(plist, launchctl, tmp_path, agent=Agent("ann", 501))
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match=r"/ann, the folder.* no agent from there.*sudo elas"):
+            service.install(dry_run)
+    assert launchctl.calls == [] and service.installed() is None
+
+
+def test_a_program_on_another_disk_is_told_to_start_late(tmp_path: Path) -> None:
+    python = str(DISK / "checkout/.venv/bin/python")
+    plist = DaemonPlist(tmp_path / "home", None, tmp_path, "/usr/bin", python)
+    said = LaunchdService(plist, FakeLaunchctl(), tmp_path).install(dry_run=True)
+    assert f"interpreter {python}: launchd can't start it" in said and MOUNTED_LATE in said
+    assert "The home is on another disk" not in said
+
+
+def test_a_home_on_another_disk_has_its_log_on_macos_own(tmp_path: Path) -> None:
     """And the service's folder: launchd needs both before it starts anything."""
     ours = DaemonPlist(tmp_path / "ssd/home", None, tmp_path / "ann", "/usr/bin")
-    apart = replace(ours, apart=True)
-    values, log = apart.values(), str(tmp_path / "ann" / LOG)
+    log = str(tmp_path / "ann" / LOG)
+    apart = replace(ours, aside=Path(log))
+    values = apart.values()
     assert values["StandardOutPath"] == values["StandardErrorPath"] == log
-    assert values["WorkingDirectory"] == str(tmp_path / "ann")
+    assert values["WorkingDirectory"] == "/"
     assert values["ProgramArguments"] == ours.values()["ProgramArguments"]
     launchctl = FakeLaunchctl()
     service = LaunchdService(
@@ -57,7 +93,7 @@ def test_a_home_on_another_disk_has_its_log_on_the_accounts(tmp_path: Path) -> N
     )
     assert log in service.install(dry_run=True)
     said = service.install()
-    assert "starts once that is mounted" in said and MOUNTED_LATE in said and said.endswith(log)
+    assert f"starts once that is mounted. It\nlogs into {log}.\n{MOUNTED_LATE}." in said
     assert Path(log).parent.is_dir() and log in service.log_command()
     assert service.installed_home() == apart.home
     beside = replace(service, plist=ours, folder=tmp_path / "ann")

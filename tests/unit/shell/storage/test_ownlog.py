@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.launchd.otherdisk import LOG
-from elasticd.shell.storage.ownlog import NAME, close_to_others, rotate
+from elasticd.shell.storage.ownlog import NAME, close_to_others, files, rotate
 
 
 @pytest.mark.parametrize("appends", [True, False])
@@ -42,6 +42,8 @@ def test_so_is_the_one_of_a_service_whose_home_is_on_another_disk(
         assert rotate(tmp_path / "home", [printed], 100)
         os.write(printed, b"later\n")
         assert path.read_bytes() == b"later\n"
+        system = Path(f"/Library/Logs/elasticd-{os.geteuid()}/daemon.log")
+        assert files(tmp_path / "home")[1:] == (path, system)
     finally:
         os.close(printed)
 
