@@ -115,6 +115,7 @@ def write_shard(
     tensors: Mapping[str, mx.array],
     metadata: Mapping[str, str],
     *,
+    root: Path | None = None,
     disk: Disk = LOCAL_DISK,
     pace: Pace = unpaced,
 ) -> ShardFile:
@@ -124,8 +125,9 @@ def write_shard(
     once, can't be slowed down, hashes nothing and syncs nothing. It reads what this writes, and the
     other way round (tests/unit/checkpoints/test_safetensors.py).
 
-    A missing folder is made. For a background thread: the interpreter is free while each slice is
-    hashed and written. The head, which names each tensor's digest, is written last.
+    A missing folder is made below ``root`` (None: the one above it), which has to be there. For a
+    background thread: the interpreter is free while each slice is hashed and written. The head,
+    which names each tensor's digest, is written last.
 
     Raises:
         StateError: the disk refuses (the path says where); an older file of that name is then
@@ -150,7 +152,7 @@ def write_shard(
         text = header.encode(kinds, integrity.with_digests(metadata, digests.values()))[1]
         return text
 
-    with filling(disk, path.parent):
+    with filling(disk, path.parent, root or path.parent.parent):
         write_beside(disk, path, pieces(), head, contested=True)
     return ShardFile(layout.file_bytes, integrity.head_digest(text), digests)
 

@@ -116,15 +116,18 @@ def _opened(folder: Path) -> Iterator[int]:
 LOCAL_DISK: Disk = LocalDisk()
 
 
-def make_folders(disk: Disk, folder: Path) -> None:
-    """Make ``folder`` and what is missing above it, durably.
+def make_folders(disk: Disk, folder: Path, root: Path) -> None:
+    """Make ``folder`` and what is missing between it and ``root``, durably. The root is never made:
+    where that is gone its disk is, and what was made in its place would lie on another one.
 
     Raises:
-        DiskError: it refuses.
+        DiskError: it refuses, or the root isn't there.
     """
     if folder.is_dir():
         return
-    make_folders(disk, folder.parent)
+    if folder == root:
+        raise DiskError(f"{root}: is gone; mount the disk that it is on, or make the folder")
+    make_folders(disk, folder.parent, root)
     with refusing(folder):
         with suppress(FileExistsError):
             disk.make_folder(folder)
@@ -132,7 +135,7 @@ def make_folders(disk: Disk, folder: Path) -> None:
 
 
 @contextmanager
-def filling(disk: Disk, folder: Path) -> Iterator[None]:
+def filling(disk: Disk, folder: Path, root: Path) -> Iterator[None]:
     """Have ``folder``, as :func:`make_folders` makes it. If the disk then refuses what is written
     there, an empty one goes again: a disk that stays full gets no more and more of them.
 
@@ -140,7 +143,7 @@ def filling(disk: Disk, folder: Path) -> Iterator[None]:
         DiskError: it refuses.
     """
     try:
-        make_folders(disk, folder)
+        make_folders(disk, folder, root)
         yield
     except DiskError:
         with suppress(OSError):  # there is something in it

@@ -45,12 +45,12 @@ class Swept:
 
 
 class LocalStore:
-    """One node's checkpoints, of all jobs, under ``root`` (``HOME/checkpoints``). Calls block.
+    """One node's checkpoints, of all jobs, under ``root`` (``HOME/checkpoints``), which is never
+    made here. Calls block.
 
     Whatever changes the disk is durable on return, and survives a crash at any instant as either
     done or not done. Every method raises :class:`StateError`, naming the path, when the disk
-    refuses (full, read-only, no permission). One thread at a time per checkpoint; reading may go on
-    beside.
+    refuses (full, read-only, no permission). One thread at a time per checkpoint, beside readers.
     """
 
     def __init__(self, root: Path, node: NodeId | None = None, *, disk: Disk = LOCAL_DISK) -> None:
@@ -160,7 +160,7 @@ class LocalStore:
                 written += memoryview(chunk).nbytes
                 yield chunk
 
-        with filling(self._disk, path.parent):
+        with filling(self._disk, path.parent, self._root):
             write_beside(self._disk, path, counted(), contested=True)
         return Shard(index, written, digest)
 
@@ -192,7 +192,7 @@ class LocalStore:
             raise StateError(f"{final}: another state is committed there")
         at = self._folder(job, step, stamp)
         folder = self._at(at)
-        make_folders(self._disk, at)
+        make_folders(self._disk, at, self._root)
         if at == final:
             folder.take_in(self._at(partial), new)
         folder.require_own(new)

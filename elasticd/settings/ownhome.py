@@ -32,6 +32,17 @@ def make_private(home: Path, mode: int = 0o700) -> None:
     home.mkdir(mode, exist_ok=True)
 
 
+def make_inside(home: Path, folder: Path, mode: int = 0o777) -> None:
+    """Make ``folder``, and what is missing between it and ``home``. A home that is gone, with its
+    disk, isn't made again.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    for each in reversed([folder, *folder.parents][: len(folder.relative_to(home).parts)]):
+        each.mkdir(mode, exist_ok=True)
+
+
 def ignoring_owners(home: Path, system: str = sys.platform) -> Volume | None:
     """The disk with it, if the system doesn't mind there who owns a file."""
     if system != "darwin":

@@ -60,6 +60,7 @@ from elasticd.shell.network.peers import Peers
 from elasticd.shell.storage.eventlog import EventLog
 from elasticd.shell.storage.eventreading import EventReading
 from elasticd.shell.storage.forgetting import Forgetting
+from elasticd.shell.storage.homewatch import HomeWatch
 from elasticd.shell.storage.outputkeeper import OutputKeeper
 from elasticd.shell.storage.outputs import LastWorld, Outputs, last_world
 from elasticd.shell.storage.records import StableRecords
@@ -171,15 +172,8 @@ class Daemon:
         return TrustedMembers(self._home, self._settings, credentials, others)
 
     def _make_tidying(self, events: EventLog) -> Tidying:
-        return Tidying(
-            self._home,
-            self._settings.keep,
-            self._remembered,
-            events.ended,
-            self._children,
-            self._states.archives,
-            lambda jobs: self._post(e.Discard(jobs)),
-        )
+        own = self._children, self._states.archives, lambda jobs: self._post(e.Discard(jobs))
+        return Tidying(self._home, self._settings.keep, self._remembered, events.ended, *own)
 
     def _make_queries(self, neighbours: Neighbours, events: EventLog, file: Path) -> Queries:
         return Queries(
@@ -287,6 +281,7 @@ class Daemon:
 
     def _chores(self) -> dict[str, Callable[[], Work]]:
         """What is done again and again, beside the work."""
+        home = HomeWatch(self._home, self._broken)
         asking = partial(self._talk.keep_asking, lambda: self._node.ctx.reach.deaf)
         chores: dict[str, Callable[[], Work]] = {
             "telling systemd that the daemon lives": self._pulse.beat,
@@ -298,6 +293,7 @@ class Daemon:
             "keeping the losses of jobs": self._desk.losses.rounds,
             "having copied what scripts keep": self._keeper.rounds,
             "asking others for events that a dead link keeps": asking,
+            "seeing that the home is there": home.rounds,
             "the web page": WebDoor(self._home, self._settings).keep,
         }
         if are_found(self._said):

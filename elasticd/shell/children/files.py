@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from elasticd.errors import OperationError
+from elasticd.settings.ownhome import make_inside
 from elasticd.shell.children.logspan import LogSpan, tail_start
 from elasticd.shell.children.logtimes import marks, offset_at
 from elasticd.types import JobId
@@ -66,7 +67,7 @@ class ChildFiles:
 
     def cache_folder(self) -> Path:
         """Made if need be. Raises OperationError: it can't be."""
-        return made(self.home / "cache")
+        return made(self.home / "cache", self.home)
 
     def trainer_log(self, job: JobId, spare: bool) -> Path:
         """A new trainer's. A spare repeats what the first trainer printed; it is shown once
@@ -184,14 +185,14 @@ def _read(paths: Iterable[Path], offset: int, limit: int) -> bytes:
     return data
 
 
-def made(folder: Path) -> Path:
-    """That folder, made if need be.
+def made(folder: Path, home: Path | None = None) -> Path:
+    """That folder, made if need be. ``home``: the one that it is in, which is not made.
 
     Raises:
         OperationError: something else has its place, or the disk refuses it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_inside(home or Path(folder.anchor), folder)
     except (FileExistsError, NotADirectoryError):
         raise OperationError(
             f"{folder}: can't be made, since a file or a dead link has its place; remove that"

@@ -43,7 +43,7 @@ def trainer(
         "spec": _told(record),
         "folder": str(folder),
         "clones": str(files.clones_folder(effect.job)),
-        "output_dir": str(made(output)),
+        "output_dir": str(made(output, files.home)),
         "spare": "interpreter" if early else "script",
     }
     return Launch(

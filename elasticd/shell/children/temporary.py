@@ -121,7 +121,7 @@ class TemporaryFolders:
         """
         if self._is_shared:
             return str(self._shortened(Path(self.daemons), 0))
-        kernels = made(self.files.cache_folder() / KERNELS)
+        kernels = made(self.files.cache_folder() / KERNELS, self.files.home)
         made(folder)
         try:
             with contextlib.suppress(FileExistsError):

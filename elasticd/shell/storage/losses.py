@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from elasticd.core.jobs.losses import MOST_POINTS, LossCurve
+from elasticd.settings.ownhome import make_inside
 from elasticd.shell.storage.durable import open_private, write_whole
 from elasticd.types import JobId
 
@@ -210,7 +211,7 @@ class Losses:
             return
         whole = past.whole() if past.is_long else ""
         try:
-            await asyncio.to_thread(_write, path, line, whole)
+            await asyncio.to_thread(_write, self._home, path, line, whole)
         except OSError as error:
             if not self._told:
                 log.warning("losses are not kept", path=str(path), reason=error.strerror)
@@ -220,8 +221,8 @@ class Losses:
         return self._home / FOLDER / job / FILE
 
 
-def _write(path: Path, line: str, whole: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _write(home: Path, path: Path, line: str, whole: str) -> None:
+    make_inside(home, path.parent, 0o700)
     if whole:
         write_whole(path, whole.encode())
         return

@@ -19,6 +19,7 @@ import msgpack
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.errors import ProtocolError
 from elasticd.outputs import OutputFile, OutputSet, checked
+from elasticd.settings.ownhome import make_inside
 from elasticd.shell.storage.durable import PARTIAL_SUFFIX, sync_folder, write_durable
 from elasticd.shell.storage.outputplacing import Placing
 from elasticd.types import JobId, NodeId
@@ -57,7 +58,7 @@ class OutputCopies:
         whole = self._whole(job)
         number = int(whole[-1].name) + 1 if whole else 1
         staged = folder / f"{number:08d}{PARTIAL_SUFFIX}" / _FILES
-        staged.mkdir(parents=True)
+        make_inside(self._folder.parent, staged)
         return staged
 
     def seal(self, staged: Path, made: OutputSet) -> None:

@@ -128,7 +128,6 @@ class Scrubber:
 
     async def _observe(self) -> None:
         root, loop = self._states.store.root, asyncio.get_running_loop()
-        await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True)
 
         def wake(path: Path) -> None:
             loop.call_soon_threadsafe(self._note, path)

@@ -83,7 +83,9 @@ class States:
         """Told of a final shard that a peer could not use."""
         self.grown: Callable[[JobId, bool], object] = lambda job, known: None
         """Told when one more checkpoint is consistent; False: this node has only others."""
-        self.store = LocalStore(home / "checkpoints", neighbours.me)
+        root = home / "checkpoints"
+        root.mkdir(exist_ok=True)
+        self.store = LocalStore(root, neighbours.me)
         self.verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)
         self.archives = Archives(home / "archives", neighbours, children.files.work_folder, post)

@@ -238,13 +238,15 @@ def _written(task: Task, pace: Callable[[int], None]) -> TrainerWrote:
     started = time.monotonic()
     count = world.writes.count
     names = split({name: a.nbytes for name, a in snapshot.tensors.items()}, count)
+    root = world.checkpoint_folder.parent  # of all jobs'
     folder = world.checkpoint_folder / partial_name(point.step, point.stamp)
     metadata = snapshot.metadata()
     shards: list[WrittenShard] = []
     known: dict[str, str] = {}
     for index in world.writes.shards_of(world.rank, world.size):
         tensors = {name: snapshot.tensors[name] for name in names[index]}
-        file = write_shard(folder / shard_name(index, count), tensors, metadata, pace=pace)
+        path = folder / shard_name(index, count)
+        file = write_shard(path, tensors, metadata, root=root, pace=pace)
         known |= file.tensors
         short = {name: digest[:TENSOR_DIGITS] for name, digest in file.tensors.items()}
         shards.append(WrittenShard(index, file.bytes, file.digest, short))

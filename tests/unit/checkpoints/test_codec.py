@@ -225,7 +225,7 @@ def test_missing_file_and_refused_write_name_the_path(tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()
     with pytest.raises(StateError, match="a-file"):
         write_shard(tmp_path / "a-file" / "shard", {}, {})
-    write_shard(tmp_path / "new" / "folder" / "shard", {}, {})
+    write_shard(tmp_path / "new" / "folder" / "shard", {}, {}, root=tmp_path)
     assert read_tensors([tmp_path / "new" / "folder" / "shard"]) == ({}, {})
 
 

@@ -51,6 +51,8 @@ def at_each(tmp_path: Path) -> Callable[[Callable[[LocalStore], object]], list[o
         for at in itertools.count():
             here = tmp_path / str(next(numbers))
             store, aside = LocalStore(here / "checkpoints", ME), LocalStore(here / "aside", ME)
+            for each in (store, aside):
+                each.root.mkdir(parents=True)
             fill(store, 10)
             fill(aside, 20)
 
@@ -101,6 +103,7 @@ def test_none_can_be_asked_for(at_each: Callable[..., list[object]]) -> None:
 def test_nor_is_anything_there_of_a_job_that_is_forgotten(tmp_path: Path) -> None:
     for at in itertools.count():
         store = LocalStore(tmp_path / str(at), ME)
+        store.root.mkdir()
         fill(store, 10)
 
         def forgotten(store: LocalStore = store) -> None:

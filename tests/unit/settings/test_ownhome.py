@@ -18,6 +18,7 @@ from elasticd.errors import UsageError
 from elasticd.settings import ownhome
 from elasticd.settings.ownhome import (
     ignoring_owners,
+    make_inside,
     make_private,
     refuse_open,
     refuse_ownerless,
@@ -186,3 +187,15 @@ def test_what_lies_under_a_temporary_name_is_not_written_to(laid: str, tmp_path:
     write_beside(LOCAL_DISK, tmp_path / "model.safetensors", [b"a model"])
     assert precious.read_bytes() == b"precious"
     assert (tmp_path / "model.safetensors").read_bytes() == b"a model"
+
+
+def test_what_is_made_in_a_home_makes_no_home(tmp_path: Path) -> None:
+    home = tmp_path / "disk/home"
+    with pytest.raises(FileNotFoundError):
+        make_inside(home, home / "output/a-1")
+    assert list(tmp_path.iterdir()) == []
+    home.mkdir(parents=True)
+    for _ in range(2):
+        make_inside(home, home / "output/a-1")
+    assert (home / "output/a-1").is_dir()
+    make_inside(home, home)

@@ -141,6 +141,7 @@ def test_a_short_home_needs_no_link(tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.mkdir()
     with_room = Path("/tmp", f"elasticd-test-{os.getpid()}")
+    with_room.mkdir()
     try:
         found = linux(ChildFiles(with_room), short).of_child(NONCE)
         assert Path(found).parent == with_room / "cache" / "tmp" and opens_socket(found)

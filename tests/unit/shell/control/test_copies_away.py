@@ -57,6 +57,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.stores = {node: LocalStore(self.home / node, node) for node in NODES}
+        for store in self.stores.values():
+            store.root.mkdir()
         for step in (10, 20):
             stamp = Stamp(f"{step:032x}")
             where = (JOB, Lineage("line"), None, step, stamp, NO_TAG)

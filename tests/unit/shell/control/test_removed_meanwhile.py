@@ -108,6 +108,8 @@ class Cluster:
         self.stores = {node: LocalStore(self.home / node, node) for node in NODES}
         self.aside = {node: LocalStore(self.home / f"{node}-aside", node) for node in NODES}
         for node in NODES:
+            self.stores[node].root.mkdir(parents=True)
+            self.aside[node].root.mkdir()
             fill(self.stores[node], 10)
             fill(self.aside[node], 20)
         self.moment = Moment(self.at, self.comes)

@@ -66,6 +66,7 @@ class Node:
         self.told: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
         self.peer_answers, self.peer_rots = True, False
         self.peer_store = LocalStore(home / "peer", PEER)
+        self.peer_store.root.mkdir(exist_ok=True)
         self.asked: list[dict[str, Any]] = []
         self.reported: asyncio.Queue[e.Inward] = asyncio.Queue()
         neighbours = Neighbours(ME, self._fetch, str, lambda: [PEER])
