@@ -7,6 +7,7 @@ folder. A name that comes from elsewhere is checked before anything is read or w
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -119,6 +120,23 @@ class OutputSet:
     def order(self) -> tuple[int, float]:
         """Of two the larger is the newer."""
         return self.generation, self.made
+
+    def has(self, name: str, path: Path) -> bool:
+        """Whether a file has the content that the copy's had when it came; True if that was not
+        noted. Blocks."""
+        if (noted := self.digests.get(name)) is None:
+            return True
+        try:
+            return digest_of(path) == noted
+        except OSError:  # a disk that can't read it has lost it too
+            return False
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file in hex, as :class:`OutputSet` has it. Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def list_files(folder: Path) -> Listing:

@@ -109,8 +109,8 @@ def _whole(folder: Path) -> Iterator[Path]:
 def _receive(
     connection: Connection, folder: Path, bar: Bar
 ) -> tuple[list[str], list[str], dict[str, str]]:
-    """The names of what was written, of what changed meanwhile, and of what as root is not read,
-    with the reasons."""
+    """The names of what was written, of what changed meanwhile, and of what is damaged, or as root
+    is not read, with the reasons."""
     written: list[str] = []
     changed: list[str] = []
     refused: dict[str, str] = {}
@@ -128,6 +128,8 @@ def _receive(
         names.add(folded(name))
         path = None if frame["path"] is None else Path(frame["path"])
         try:
+            if why := frame.get("why"):
+                raise OperationError(str(why))
             taken = path is not None and _take(connection, path, folder / name, size)
         except OperationError as error:
             refused[name] = str(error)

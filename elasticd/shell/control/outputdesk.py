@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from elasticd.core.words.bulk import WantOutput
 from elasticd.core.words.requests.looking import OpenOutputs
-from elasticd.errors import ElasticdError, OperationError
+from elasticd.errors import ElasticdError, OperationError, RotError
 from elasticd.outputs import OutputFile, OutputSet
 from elasticd.shell.control.server import Handlers, Stream, on
+from elasticd.shell.storage.outputmending import find_sound, said_lost
 from elasticd.shell.storage.outputmerging import OutputMerging
 from elasticd.shell.storage.outputs import ASK_SECONDS, Outputs
 from elasticd.shell.storage.scratch import Scratch
@@ -72,9 +74,14 @@ class OutputDesk:
             "note": source.note,
         })  # fmt: skip
         for file in made.listing.files:
-            path = await self._path(job, source, file, scratch / "file", stream)
-            shown = None if path is None else str(path)
-            await stream.send({"name": file.name, "bytes": file.bytes, "path": shown})
+            said: dict[str, Any] = {"name": file.name, "bytes": file.bytes, "path": None}
+            try:
+                path = await self._path(job, source, file, scratch / "file", stream)
+            except RotError as error:  # the others are to come all the same
+                said["why"] = str(error)
+            else:
+                said["path"] = None if path is None else str(path)
+            await stream.send(said)
             # A client that dies hangs up, which cancels this handler.
             await stream.receive(seconds=None)
 
@@ -136,26 +143,59 @@ class OutputDesk:
     async def _path(
         self, job: JobId, source: _Source, file: OutputFile, scratch: Path, stream: Stream
     ) -> Path | None:
-        """A file of this machine with the content; None: it has changed since it was listed."""
+        """A file of this machine with the content; None: it has changed since it was listed.
+
+        Raises:
+            OperationError: who has it went away.
+            RotError: nobody has it as it was.
+        """
+        bringing = asyncio.ensure_future(self._bring(job, source, file, scratch))
+        try:
+            while not (await asyncio.wait([bringing], timeout=_TELL_SECONDS))[0]:
+                received = await asyncio.to_thread(_size, scratch)
+                await stream.send({"name": file.name, "received": received})
+            return bringing.result()
+        finally:
+            bringing.cancel()
+
+    async def _bring(
+        self, job: JobId, source: _Source, file: OutputFile, scratch: Path
+    ) -> Path | None:
         outputs, node = self.outputs, source.elsewhere.get(file.name, source.node)
         if (path := source.here.get(file.name)) is not None:
             return path
         copy = source.copy and file.name not in source.elsewhere
         if node == outputs.me:
             folder = await asyncio.to_thread(outputs.own_folder, job, copy)
-            return folder / file.name
-        wanted = WantOutput(job, file.name, copy)
-        fetching = asyncio.ensure_future(outputs.fetch(node, wanted, file, scratch))
+            path = folder / file.name
+        else:
+            path = await self._fetched(node, WantOutput(job, file.name, copy), file, scratch)
+        if not copy:
+            return path
+        if path is not None and await asyncio.to_thread(source.made.has, file.name, path):
+            return path
+        now = await outputs.ask_set(node, job, copy=True)
+        noted = source.made.digests.get(file.name)
+        if noted is None or now.digests.get(file.name) != noted:
+            return None  # another copy was made meanwhile
+        if not await find_sound(outputs, job, source.made, file, scratch):
+            raise RotError(said_lost(file))
+        return scratch
+
+    async def _fetched(
+        self, node: NodeId, wanted: WantOutput, file: OutputFile, scratch: Path
+    ) -> Path | None:
         try:
-            while not (await asyncio.wait([fetching], timeout=_TELL_SECONDS))[0]:
-                received = await asyncio.to_thread(os.path.getsize, scratch)
-                await stream.send({"name": file.name, "received": received})
-            return scratch if fetching.result() else None
+            return scratch if await self.outputs.fetch(node, wanted, file, scratch) else None
         except OperationError as error:
-            if outputs.reaches(node):
+            if self.outputs.reaches(node):
                 return None
             raise OperationError(
                 f"{node} went away while its files were read ({error}); run this again"
             ) from None
-        finally:
-            fetching.cancel()
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0

@@ -1,22 +1,22 @@
 """One copy of a node's output files, or of its copy of another's, is fetched.
 
-What the last copy has already is linked, the rest comes over the network. A second look tells what
-was written meanwhile. The digest of each file that has come is noted, so that who takes a copy of
-a copy finds out whether a disk has changed it.
+What the last copy has already is linked, the rest comes over the network, and so does what the disk
+has changed in the last copy. A second look tells what was written meanwhile. The digest of each
+file that has come is noted, so that who takes a copy of a copy finds out whether a disk has changed
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticd.core.words.bulk import WantOutput
 from elasticd.errors import OperationError
-from elasticd.outputs import Listing, OutputFile, OutputSet, shown
+from elasticd.outputs import Listing, OutputFile, OutputSet, digest_of, shown
 from elasticd.shell.storage.outputcopies import Copy
 from elasticd.shell.storage.outputs import Outputs
 from elasticd.types import JobId, NodeId
@@ -78,10 +78,9 @@ class Bringing:
         if self.copy and wanted:  # nobody writes there
             raise OperationError(f"{shown(wanted[0].name)} in the copy on {self.node} is damaged")
         for file in wanted:  # it is being written all the time: what was there before stays
-            if have is not None and file.name in older:
-                await asyncio.to_thread(_link, have.files / file.name, staged / file.name)
+            kept = have if file.name in older else None
+            if kept is not None and await self._links(file.name, kept, staged / file.name):
                 got[file.name] = older[file.name]
-                self._keep_digest(file.name, have)
         names = sorted(got)
         return OutputSet(
             there.source,
@@ -94,9 +93,7 @@ class Bringing:
     async def _one(self, file: OutputFile, staged: Path, have: Copy | None) -> bool:
         """Have one file staged; False: it is another by now."""
         target = staged / file.name
-        if have is not None:
-            await asyncio.to_thread(_link, have.files / file.name, target)
-            self._keep_digest(file.name, have)
+        if have is not None and await self._links(file.name, have, target):
             return True
         try:
             wanted = WantOutput(self.job, file.name, self.copy)
@@ -110,18 +107,18 @@ class Bringing:
             if error.errno not in _NO_NAME:
                 raise
             return False
-        self._digests[file.name] = found = await asyncio.to_thread(_digest, target)
+        self._digests[file.name] = found = await asyncio.to_thread(digest_of, target)
         return self._told.get(file.name, found) == found
 
-    def _keep_digest(self, name: str, have: Copy) -> None:
+    async def _links(self, name: str, have: Copy, target: Path) -> bool:
+        """Take a file of the last copy; False: the disk has changed it."""
+        if not await asyncio.to_thread(have.made.has, name, have.files / name):
+            return False
+        await asyncio.to_thread(_link, have.files / name, target)
         self._digests.pop(name, None)
         if name in have.made.digests:
             self._digests[name] = have.made.digests[name]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return True
 
 
 def _link(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,12 @@ from weakref import WeakValueDictionary
 import structlog
 
 from elasticd.errors import ElasticdError
-from elasticd.outputs import OutputSet
+from elasticd.outputs import OutputFile, OutputSet
 from elasticd.outputsigns import Coming, note_given
 from elasticd.shell.storage.outputbringing import Bringing
 from elasticd.shell.storage.outputending import EndedOutputs
 from elasticd.shell.storage.outputlooking import OutputLooking
+from elasticd.shell.storage.outputmending import mend
 from elasticd.shell.storage.outputplacing import sweep
 from elasticd.shell.storage.outputs import LastWorld, Outputs
 from elasticd.shell.storage.outputwhole import OutputWhole
@@ -193,10 +194,7 @@ class OutputKeeper:
             except (ElasticdError, OSError) as error:
                 failure = error
         known = await self._outputs.copies_of(job, nodes)
-        own = known.pop(self._outputs.me, None)
-        for node in sorted(known, key=lambda node: known[node].order, reverse=True):
-            if own is not None and known[node].order <= own.order:
-                break
+        for node in _newer(known, self._outputs.me):
             try:
                 await self._copy(job, node, copy=True, upto=upto, since=upto)
                 return
@@ -293,7 +291,9 @@ class OutputKeeper:
 
     async def _place(self, job: JobId, *, idle: bool, newer: bool = False) -> None:
         if (copy := await asyncio.to_thread(self._outputs.copies.newest, job)) is not None:
-            await self._put(job, copy.files, copy.made, None, idle=idle, newer=newer)
+            put = partial(self._put, job, copy.files, copy.made, None, idle=idle, newer=newer)
+            if (damaged := await put()) and await mend(self._outputs, job, copy, damaged):
+                await put()
 
     async def _put(
         self,
@@ -305,11 +305,11 @@ class OutputKeeper:
         idle: bool = False,
         commit: bool = False,
         newer: bool = False,
-    ) -> None:
-        """Put a copy's files in place. ``newer``: than the script's state, so also over older ones
-        of this node's own. ``commit``: it is staged, and becomes the newest one in the
-        same step: who is main next has all that is in its newest copy. That step waits for no
-        disk, so that a world need not."""
+    ) -> Sequence[OutputFile]:
+        """Put a copy's files in place; which stay away, since the disk has changed them. ``newer``:
+        than the script's state, so also over older ones of this node's own. ``commit``: it is
+        staged, and becomes the newest one in the same step: who is main next has all that is in its
+        newest copy. That step waits for no disk, so that a world need not."""
         copies, output, stop = self._outputs.copies, self._output_folder(job), threading.Event()
         placing = copies.placing(made, job, output, stop)
 
@@ -342,6 +342,14 @@ class OutputKeeper:
             await _to_its_end(copies.settle, job, files, made)
         if failure is not None:
             raise failure
+        return placing.damaged
+
+
+def _newer(known: Mapping[NodeId, OutputSet], me: NodeId) -> list[NodeId]:
+    """Who has a newer copy than this node, the newest first."""
+    own = known.get(me)
+    newer = [node for node in known if own is None or known[node].order > own.order]
+    return sorted(newer, key=lambda node: known[node].order, reverse=True)
 
 
 async def _to_its_end(work: Callable[..., T], *args: Any, stop: threading.Event | None = None) -> T:

@@ -108,6 +108,8 @@ class Placing:
         self._given: dict[str, Any] = {}
         self._steps: list[_Step] = []
         self._failed: list[str] = []
+        self.damaged: list[OutputFile] = []
+        """Files that the disk has changed in the copy. They stay away."""
 
     def begin(self, files: Path, *, idle: bool, newer: bool = False) -> None:
         """Have the content beside where it is to be.
@@ -156,6 +158,10 @@ class Placing:
             except OSError as error:  # the others are to come all the same
                 self._fail(file.name, error)
             else:
+                if not self._made.has(file.name, beside):
+                    beside.unlink()
+                    self.damaged.append(file)
+                    return
                 self._steps.append(_Step(key, own, file.name, beside))
 
     def _note_what_comes(self) -> None:

@@ -73,6 +73,20 @@ def test_what_changed_meanwhile_is_named(
     assert [path.name for path in out.iterdir()] == ["a"]
 
 
+def test_what_is_damaged_is_named_and_the_others_come(
+    ctl: Ctl, home: Path, daemon: Daemon, tmp_path: Path, serve: Serve
+) -> None:
+    frames = serve(a="one", b=None)
+    daemon(
+        home,
+        {"outputs": [*frames[:-2], {**frames[-2], "why": "a disk has changed b"}, {"end": True}]},
+    )
+    out = tmp_path / "out"
+    code, _, warned = ctl("outputs", "j", "--out", out, "--home", home)
+    assert (code, warned) == (1, "b: was not copied: a disk has changed b\n")
+    assert [path.name for path in out.iterdir()] == ["a"]
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [

@@ -136,6 +136,8 @@ class Client:
     def __init__(self, node: Node) -> None:
         self.head: dict[str, Any] = {}
         self.files: dict[str, str | None] = {}
+        self.why: dict[str, str] = {}
+        """Of those that are not handed out."""
         asyncio.run(
             OutputDesk(node.outputs, Scratch(Path())).open(OpenOutputs(JOB), cast(Stream, self))
         )
@@ -145,6 +147,7 @@ class Client:
             self.head = frame
         else:
             self.files[frame["name"]] = _text(frame["path"])
+            self.why.update({frame["name"]: frame["why"]} if "why" in frame else {})
 
     async def receive(self, seconds: float | None) -> dict[str, Any]:
         return {}
