@@ -21,6 +21,7 @@ import psutil
 
 from elasticd.errors import naming
 from elasticd.supervision.birth import UNSEEN, is_same
+from elasticd.supervision.naming import is_copied, of_home
 from elasticd.types import Role
 
 
@@ -70,7 +71,9 @@ class ChildRoster:
         beside = self._path.with_name(self._path.name + ".partial")
         try:
             with naming(beside):
-                beside.write_text(json.dumps([asdict(entry) for entry in self._entries.values()]))
+                home = of_home(self._path.parent)
+                told = [{**asdict(entry), **home} for entry in self._entries.values()]
+                beside.write_text(json.dumps(told))
                 beside.replace(self._path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -110,10 +113,11 @@ class ChildRoster:
         return [entry for entry, _ in ended]
 
     def _read(self) -> list[ChildEntry]:
-        # Whatever is no list of entries was not written by us: nothing can be killed by it.
+        # Whatever is no list of entries was not written by us: nothing can be killed by it. Nor by
+        # one that came here with a copy of the home in which they run.
         try:
             items = json.loads(self._path.read_bytes())
-            return [_entry(item) for item in items]
+            return [_entry(item) for item in items if not is_copied(item, self._path.parent)]
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return []
 

@@ -1,4 +1,5 @@
-"""Processes of a local cluster: a folder's JSON file names one by its pid and when it was born."""
+"""Processes of a local cluster: a folder's JSON file names one by its pid, when it was born, and
+the folder itself."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 import psutil
 
 from elasticd.shell.storage.durable import open_private, write_whole
-from elasticd.supervision.birth import birth
+from elasticd.supervision.naming import named
 
 # -P: nothing in the working folder, which is the node's home, shall be imported.
 DAEMON = (sys.executable, "-P", "-m", "elasticd.shell.daemon")
@@ -38,12 +39,7 @@ class StartDaemon(Protocol):
 
 def name(record: Path, process: psutil.Process) -> None:
     """Have :func:`find` find ``process`` in the file."""
-    found = {
-        "pid": process.pid,
-        "create_time": process.create_time(),
-        "born": birth(process.pid),
-    }
-    write_whole(record, json.dumps(found).encode())
+    write_whole(record, json.dumps(named(process, record.parent)).encode())
 
 
 def start_daemon(home: Path, program: Sequence[str] = DAEMON) -> subprocess.Popen[bytes]:

@@ -41,6 +41,7 @@ from elasticd.settings.places import DAEMON_FILE, SOCKET_NAME
 from elasticd.shell.storage import diskend
 from elasticd.shell.storage.health import HomeFinding, examine
 from elasticd.supervision.birth import UNSEEN
+from elasticd.supervision.naming import is_copied
 
 _AT_ONCE = 64
 """So many daemons are asked at a time: as many as a local cluster may have."""
@@ -250,7 +251,10 @@ def _died(home: Path, *, ill: bool) -> list[HomeFinding]:
     """A daemon that is stopped takes along the file that names it."""
     path = home / DAEMON_FILE
     try:
-        pid = json_of(path.read_bytes())["pid"]
+        told = json_of(path.read_bytes())
+        if is_copied(told, home):
+            return []  # with another home, in which that daemon may run
+        pid = told["pid"]
     except (OSError, ValueError, TypeError, KeyError):
         pid = None
     if diskend.read(home) is not None or not os.path.lexists(path):

@@ -1,4 +1,5 @@
-"""The process that a file of a home names, by its pid and when it was born."""
+"""The process that a file of a home names, by its pid and when it was born. One that was copied
+there with another home names none."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ import psutil
 
 from elasticd.settings.places import DAEMON_FILE
 from elasticd.supervision.birth import UNSEEN, has_ended, is_same
+from elasticd.supervision.naming import is_copied
 
 
 def find(record: Path) -> psutil.Process | None:
     """The process that the file names, if that very process still runs."""
     try:
         named = json.loads(record.read_bytes())
+        if is_copied(named, record.parent):
+            return None
         process = psutil.Process(int(named["pid"]))
         born, created = str(named.get("born", "")), float(named["create_time"])
         same = is_same(process.pid, born, created)

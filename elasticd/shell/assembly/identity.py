@@ -19,7 +19,7 @@ from elasticd.shell.network.credentials import Credentials
 from elasticd.shell.network.hello import Identity
 from elasticd.shell.storage import diskend, issuing, papers, starting
 from elasticd.shell.storage.durable import write_durable
-from elasticd.supervision.birth import birth
+from elasticd.supervision.naming import named
 from elasticd.trust.names import Issued
 from elasticd.types import NodeId
 
@@ -74,12 +74,7 @@ def in_lists(settings: NodeConfig) -> NodeInfo:
 
 def write(home: Path, settings: NodeConfig) -> None:
     """Say in the home which process runs there."""
-    identity = {
-        "pid": os.getpid(),
-        "create_time": psutil.Process().create_time(),
-        "born": birth(os.getpid()),
-        "address": settings.addresses[0],
-    }
+    identity = {**named(psutil.Process(), home), "address": settings.addresses[0]}
     write_durable(home / DAEMON_FILE, json.dumps(identity).encode())
     diskend.begin(home)
 

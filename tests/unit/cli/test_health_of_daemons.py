@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -130,6 +131,16 @@ def test_the_doctor_says_that_a_daemon_was_not_stopped(ctl: Ctl, home: Path, loc
     diskend.begin(node)
     (node / DAEMON_FILE).unlink()
     assert examined(ctl, node) == (0, [])
+
+
+def test_the_doctor_misses_no_daemon_in_a_copy_of_a_home(
+    ctl: Ctl, home: Path, tmp_path: Path
+) -> None:
+    lived(home)
+    name_process(home / DAEMON_FILE, psutil.Process())
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    assert examined(ctl, copy) == (0, [])
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device", "/disk/work/a-1/x")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -19,6 +21,7 @@ from elasticd.cli import keeper, local
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.keeper import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Kept, RestartPauses
 from elasticd.client.processes import find_daemon
+from elasticd.settings.config import NodeConfig
 from elasticd.settings.places import DAEMON_FILE
 from elasticd.shell.assembly import identity
 
@@ -196,3 +199,33 @@ def test_a_daemon_that_can_not_be_started_is_tried_again(
     kept.look(200.0)
     assert kept.child is not None
     kept.let_go()
+
+
+@pytest.mark.process
+def test_a_copy_commands_nothing_of_the_cluster_that_was_copied(
+    cluster: Path, tmp_path: Path, fake_program: list[str]
+) -> None:
+    nodes = local.up(cluster, 2, fake_program, keep=True)
+    copy = tmp_path / "copy"
+    shutil.copytree(cluster, copy, ignore=shutil.ignore_patterns("*.sock"))
+    assert (keeper.keeper_of(copy), find_daemon(copy / "node-0")) == (None, None)
+    assert local.down(copy, 0.5) == []
+    before = keeper.keeper_of(cluster)
+    assert before is not None
+    assert local.up(cluster, 2, fake_program, keep=True) == nodes
+    assert not (copy / keeper.KEEPER_FILE).exists()
+
+
+def test_a_home_that_is_moved_keeps_its_daemon(home: Path, tmp_path: Path) -> None:
+    home.mkdir(exist_ok=True)
+    me = psutil.Process()
+    identity.write(home, NodeConfig(listen="127.0.0.1:7400"))
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    assert (find_daemon(home), find_daemon(copy)) == (me, None)
+    moved = home.rename(tmp_path / "moved")
+    assert find_daemon(moved) == me
+    told = json.loads((moved / DAEMON_FILE).read_bytes())
+    del told["home"]  # an earlier version's
+    (copy / DAEMON_FILE).write_text(json.dumps(told))
+    assert find_daemon(copy) == me

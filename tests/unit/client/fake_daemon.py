@@ -21,6 +21,7 @@ import psutil
 from elasticd.errors import DamageError
 from elasticd.ipc.frames import FrameSocket
 from elasticd.settings import config
+from elasticd.supervision.naming import named
 
 PROGRAM = Path(__file__)
 
@@ -120,8 +121,7 @@ def main(home: Path) -> None:
     if settings.failure_domain == "damaged":
         print("journal: the disk lost acknowledged data")
         sys.exit(DamageError.exit_code)
-    me = psutil.Process()
-    record = {"pid": me.pid, "create_time": me.create_time(), "address": settings.listen}
+    record = {**named(psutil.Process(), home), "address": settings.listen}
     (home / "daemon.json").write_text(json.dumps(record))
     nodes = [f for f in home.parent.glob("node-*") if config.load(f).failure_domain != "damaged"]
     members = sorted(folder.name for folder in nodes)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,3 +183,19 @@ def test_garbage_kills_nobody(tmp_path: Path, content: str) -> None:
 def test_pids_that_no_child_has_are_left_alone(tmp_path: Path, pid: int) -> None:
     ChildRoster(tmp_path / "children.json").add(ChildEntry(pid, 0.0, "trainer"))
     assert ChildRoster(tmp_path / "children.json").end_leftovers() == []
+
+
+def test_a_copied_list_names_no_process(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """They are of the home that was copied, and do its work. One that is moved keeps its own."""
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    home.mkdir()
+    entry = replace(entry_of(sleeper.pid), nonce="ab")
+    ChildRoster(home / "children.json").add(entry)
+    shutil.copytree(home, copy)
+    assert ChildRoster(copy / "children.json").living() == []
+    assert ChildRoster(copy / "children.json").end_leftovers() == []
+    shutil.copytree(home, copy, dirs_exist_ok=True)
+    assert ChildRoster(copy / "children.json").take_over() == []
+    assert sleeper.poll() is None
+    moved = home.rename(tmp_path / "moved")
+    assert ChildRoster(moved / "children.json").take_over() == [entry]
