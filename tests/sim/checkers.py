@@ -32,6 +32,7 @@ from .newcomers import Newcomers
 from .origins import Origins
 from .pace import FORMED, Pace
 from .proving import counts, overlooks, unlike, was_unlike
+from .restings import forgotten_steps
 from .roles import misplaced, out_of_role
 from .scriptends import ScriptEnds
 from .states import loss_of
@@ -202,6 +203,8 @@ class Checkers:
                     if "differ" in why:
                         self.taints.told.add(job)
                     self.unpromised |= set() if any(t in why for t in _ALIKE) else {job}
+                case e.Emit(kind="job_paused"):
+                    self._require(forgotten_steps(self.cluster, host, effect))
                 case e.Send(to, message):
                     if not isinstance(message, Heartbeat):
                         boot = host.session_boot(to)

@@ -43,6 +43,8 @@ class Injector:
         self.stopped = False
         self.chance = random.Random(f"strikes {cluster.setup.seed}")
         self._undo: list[Callable[[], None]] = []
+        self.absent: dict[Host, float] = {}
+        """Who is away for long: until so many seconds after all other faults."""
         self._kills = 0
         self._seen = -1
 
@@ -67,7 +69,16 @@ class Injector:
             undo()
         for host in self.cluster.hosts.values():
             host.crash_in = None
-            host.start()
+            if (seconds := self.absent.get(host)) is None:
+                host.start()
+            else:
+                self.cluster.after(seconds, host.start)
+                self.cluster.after(max(0.0, seconds - self.chance.uniform(-1.0, 6.0)), self._rest)
+
+    def _rest(self) -> None:
+        """A job is paused, and resumed once it rests."""
+        for job in sorted(self.cluster.specs)[:1]:
+            self.operator.pause_for(job, 2.0, rests=True)
 
     def _bring_back(self, number: int) -> None:
         """The node is there again that has the files of that job."""
@@ -253,6 +264,12 @@ class Injector:
         """Power fails on one node."""
         host.crash()
         self.later(self.chance.choice((0.3, 1.0, 4.0, 15.0)), host.start)
+        return True
+
+    def _absence(self, host: Host) -> bool:
+        """A node goes, and comes back when all has been as it is for long."""
+        host.crash(power=False)
+        self.absent[host] = self.chance.uniform(7.0, 30.0)
         return True
 
     def _renew(self, host: Host) -> bool:

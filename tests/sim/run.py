@@ -111,6 +111,7 @@ def _drive(
         injector.begin()
         cluster.run(lambda: injector.stopped, cluster.now + setup.fault_seconds + 1.0)
     limit = setup.limit_seconds or convergence_seconds(cluster)
+    limit += max(injector.absent.values(), default=0.0)
     never = [job for job in cluster.specs if can_never_run(cluster, job)]
     cluster.seen["can never run"] += len(never)
     _expect(cluster, lambda: _all_ended(cluster, never), limit, "the jobs do not end")

@@ -14,6 +14,7 @@ from .longer import Longer
 from .poison import Poison
 from .releases import LADDER
 from .strikes import (
+    ABSENCE_KINDS,
     AGEING_KINDS,
     CHIPS,
     KINDS,
@@ -60,6 +61,8 @@ _RENEWED = 0.06
 """The share of runs in which all nodes get another MLX."""
 _ROTS = 0.1
 """The share of runs in which the newest checkpoints are rotten on all disks."""
+_AWAY = 0.1
+"""The share of runs in which a node is away for long, while nothing else happens."""
 _MEASURED = 0.2
 """The share of clusters whose nodes have measured how fast they are."""
 _LONG_ENDS = 0.15
@@ -218,7 +221,8 @@ def _more(seed: int) -> tuple[str, ...]:
     chokes = LOADING_KINDS if random.Random(f"chokes {seed}").random() < _CHOKES else ()
     renewed = RENEWAL_KINDS if random.Random(f"renewed {seed}").random() < _RENEWED else ()
     rots = ROT_KINDS if random.Random(f"rots {seed}").random() < _ROTS else ()
-    return (*told, *strange, *chokes, *renewed, *rots)
+    away = ABSENCE_KINDS if random.Random(f"away {seed}").random() < _AWAY else ()
+    return (*told, *strange, *chokes, *renewed, *rots, *away)
 
 
 def _measured(seed: int) -> bool:

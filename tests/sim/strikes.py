@@ -48,9 +48,11 @@ RENEWAL_KINDS = ("renew",)
 """The same in some others."""
 ROT_KINDS = ("rot_everywhere",)
 """The same in some others."""
+ABSENCE_KINDS = ("absence",)
+"""The same in some others."""
 EVERY_KIND = (
     *KINDS, *AGEING_KINDS, *VERSION_KINDS, *TOLD_KINDS, *LOADING_KINDS, *RENEWAL_KINDS, *ROT_KINDS,
-    "stranger",
+    *ABSENCE_KINDS, "stranger",
 )  # fmt: skip
 HEAVY_KINDS = frozenset((*NODE_KINDS, *LINK_KINDS, *DISK_KINDS, *ROT_KINDS))
 """Crashes, partitions and disk faults."""
