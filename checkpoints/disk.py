@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from elasticd.checkpoints.apart import refuse_another
 from elasticd.checkpoints.medium import Control, order_file, sync_file
 from elasticd.checkpoints.sequential import Chunk, Writer, write_all
 from elasticd.errors import DiskError, naming
@@ -121,13 +122,19 @@ def make_folders(disk: Disk, folder: Path, root: Path) -> None:
     where that is gone its disk is, and what was made in its place would lie on another one.
 
     Raises:
-        DiskError: it refuses, or the root isn't there.
+        DiskError: it refuses, or the root isn't there, or is another folder than it was.
     """
+    with refusing(root):
+        refuse_another(root)
+    _make_below(disk, folder, root)
+
+
+def _make_below(disk: Disk, folder: Path, root: Path) -> None:
     if folder.is_dir():
         return
     if folder == root:
         raise DiskError(f"{root}: is gone; mount the disk that it is on, or make the folder")
-    make_folders(disk, folder.parent, root)
+    _make_below(disk, folder.parent, root)
     with refusing(folder):
         with suppress(FileExistsError):
             disk.make_folder(folder)

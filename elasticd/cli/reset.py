@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from elasticd.checkpoints.apart import SIGN, explained, is_another
 from elasticd.cli.asking import Yes
 from elasticd.cli.keeper import keeper_of
 from elasticd.cli.options import Home, Json, common
@@ -171,6 +172,8 @@ def _refuse_unmounted(home: Path, folders: Sequence[str]) -> None:
                 f"{path} leads to {os.readlink(path)}, which is not there: mount the disk that it"
                 " is on, or remove the link; nothing was changed"
             )
+        if path.is_dir() and is_another(path):
+            raise OperationError(f"{path} {'. '.join(explained(path))}; nothing was changed")
 
 
 def _ask(homes: Sequence[Path], at_stake: set[JobId], *, checkpoints: bool) -> None:
@@ -277,9 +280,10 @@ def _merged(records: Sequence[tuple[str, Any]]) -> list[Record]:
 
 
 def _remove(path: Path, needed: Container[str]) -> bool:
-    """Whether something went. A folder that is on another disk stays, without what is in it, and so
-    does one of archives that are ``needed``; links in it are not followed."""
+    """Whether something went. A folder that is on another disk stays, without what is in it but its
+    sign, and so does one of archives that are ``needed``; links in it are not followed."""
     inside = list(path.iterdir()) if path.is_dir() else []
+    inside = [each for each in inside if each.name != SIGN]
     kept = [each for each in inside if path.name == ARCHIVES and each.name in needed]
     if kept or (path.is_dir() and (path.is_symlink() or path.is_mount())):
         gone = [each for each in inside if each not in kept]

@@ -28,7 +28,7 @@ from elasticd.shell.children.environment import SEARCHED, absolute_path_list
 from elasticd.shell.control.server import lock_home
 from elasticd.shell.heap import give_back_large_blocks
 from elasticd.shell.network.ownaddresses import OwnHosts
-from elasticd.shell.storage import ownlog
+from elasticd.shell.storage import ownlog, ownsigns
 from elasticd.shell.storage.starting import refuse_hindered
 
 _FILES = 4096
@@ -95,6 +95,7 @@ def _run(home: Path, file: Path | None, mounted: Callable[[Path], None]) -> int:
     lock = lock_home(home)
     try:
         _prepare(home)
+        ownsigns.lay(home)
         file, own = file or home / FILE_NAME, OwnHosts()
         found = own.fill_in(settings)  # before the loop: it may wait for a Mac's tools
         code = asyncio.run(_main(home, found, file, settings, own))

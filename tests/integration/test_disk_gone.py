@@ -29,3 +29,32 @@ def test_a_daemon_whose_home_goes_ends_and_makes_none_in_its_place(
         cluster.up()
         cluster.hurry(job)
         cluster.wait_end(job)
+
+
+def test_no_checkpoint_is_said_to_be_safe_below_a_disk_that_went_away(
+    make_cluster: Callable[[Path, int], Cluster], tmp_path: Path
+) -> None:
+    """Its mount point is there, and takes all that is written."""
+    disk, away = tmp_path / "disk", tmp_path / "away"
+    cluster = make_cluster(tmp_path, 1)
+    folder = cluster.home / "node-0/checkpoints"
+    disk.mkdir()
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(disk)
+    with cluster:
+        slow = ["--pace-seconds", "0.05"]
+        job = cluster.submit("high.py", job__args=slow, checkpoint__every_steps=5)
+        cluster.wait_for("a checkpoint", lambda: cluster.kinds(job, "checkpoint_committed"))
+        disk.rename(away)
+        disk.mkdir()
+        refused = cluster.wait_for("it is told", lambda: cluster.kinds(job, "checkpoint_refused"))
+        assert str(folder) in refused[0]["reason"] and "Mount that disk" in refused[0]["reason"]
+        told = cluster.run("doctor")
+        assert told.returncode == 1 and "Mount that disk" in told.stdout, told.stdout
+        made = [event["step"] for event in cluster.kinds(job, "checkpoint_committed")]
+        assert max(made) < refused[0]["step"] and list(disk.iterdir()) == []
+        disk.rmdir()
+        away.rename(disk)
+        cluster.hurry(job)
+        end = cluster.wait_end(job)
+        assert cluster.kinds(job, "checkpoint_committed")[-1]["step"] == end["steps"]

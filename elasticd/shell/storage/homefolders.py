@@ -8,12 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from elasticd.checkpoints.apart import explained, is_another
 from elasticd.launchd.otherdisk import mounted_late
 
 FOLDERS = (
     "archives", "cache", "checkpoints", "clones", "events", "history", "jobs", "logs", "output",
     "outputs", "reached", "work",
 )  # fmt: skip
+SIGNED = ("checkpoints",)
+"""Those of them in which a sign tells the folder from the mount point of a disk that is away."""
 FILES = ("children.json", "daemon.json", "events/_shelf", "journal.begun", "lock")
 
 
@@ -23,9 +26,13 @@ def misplaced(home: Path, system: str = sys.platform) -> Iterator[tuple[Path, st
         if path.is_dir():
             yield path, "is a folder, not a file", "Put it aside; the daemon makes its own"
     for path in (home / name for name in FOLDERS):
-        if not os.path.lexists(path) or path.is_dir():
+        if not os.path.lexists(path):
             continue
-        if path.is_symlink():
+        if path.is_dir():
+            if not is_another(path):
+                continue
+            cause, cure = explained(path)
+        elif path.is_symlink():
             cause = f"leads to {os.readlink(path)}, where no folder is"
             late = mounted_late(path, system)
             cure = f"Mount the disk that it is on, or make the folder{late and f'. {late}'}"

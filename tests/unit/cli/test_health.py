@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from elasticd import archive
+from elasticd.checkpoints.apart import note_of
 from elasticd.cli.clusterhome import free_port
 from elasticd.cli.daemons import DAEMON
 from elasticd.cli.health import failures, walled
@@ -368,3 +369,11 @@ def test_what_failed_inside_a_daemon_is_noted(home: Path) -> None:
     (found,) = failures(home, {"loop": loop})
     assert found.cause == f"its daemon goes on, but a: failed inside once, last: {said}"
     assert not found.wrong and f"doctor --bundle FILE --home {home}" in found.cure
+
+
+def test_a_mount_point_without_its_disk_is_told(ctl: Ctl, home: Path) -> None:
+    (home / "checkpoints").mkdir(parents=True)
+    note_of(home / "checkpoints").write_text("one\n")
+    code, (found,) = examined(ctl, home)
+    assert (code, found["path"], found["wrong"]) == (1, str(home / "checkpoints"), True)
+    assert "another folder than it was" in found["cause"] and "Mount" in found["cure"]

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from elasticd import archive
+from elasticd.checkpoints.apart import SIGN, is_another, note_of
 from elasticd.core.words.records import JobRecord, NodeRecord
 from elasticd.errors import DamageError
 from elasticd.shell.control.server import lock_home
-from elasticd.shell.storage import founding, journal, whereabouts
+from elasticd.shell.storage import founding, journal, ownsigns, whereabouts
 from elasticd.shell.storage.durable import write_durable
 from elasticd.shell.storage.records import StableRecords
 from elasticd.types import JobId, NodeId
@@ -265,6 +266,30 @@ def test_reset_refuses_where_the_disk_of_a_folder_is_not_mounted(
     assert (home / "journal").read_bytes() == before
     assert ctl("reset", "--yes", "--home", str(home))[0] == 0
     assert (home / "checkpoints").is_symlink()
+
+
+def test_reset_takes_no_mount_point_for_the_disk_that_is_away(ctl: Ctl, home: Path) -> None:
+    before = lived(home).read_bytes()
+    note = note_of(home / "checkpoints")
+    note.write_text("one\n")
+    code, _, err = ctl("reset", "--yes", "--checkpoints", "--home", str(home))
+    assert code == 1 and "Mount that disk" in err and "nothing was changed" in err
+    assert (home / "journal").read_bytes() == before
+    assert ctl("reset", "--yes", "--home", str(home))[0] == 0
+    note.unlink()
+    assert ctl("reset", "--yes", "--checkpoints", "--home", str(home))[0] == 0
+
+
+def test_after_a_reset_a_folder_on_another_disk_is_still_the_one_that_it_was(
+    ctl: Ctl, home: Path, tmp_path: Path
+) -> None:
+    lived(home)
+    folder = home / "checkpoints"
+    folder.rename(tmp_path / "disk")
+    folder.symlink_to(tmp_path / "disk")
+    ownsigns.lay(home)
+    assert ctl("reset", "--yes", "--checkpoints", "--home", str(home))[0] == 0
+    assert [path.name for path in folder.iterdir()] == [SIGN] and not is_another(folder)
 
 
 def test_an_empty_home_is_reset_to_one_that_forgot(ctl: Ctl, home: Path) -> None:

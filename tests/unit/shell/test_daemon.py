@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.checkpoints.apart import note_of
 from elasticd.errors import OperationError, UsageError
 from elasticd.settings.ownhome import refuse_open
 from elasticd.shell.daemon import main
@@ -73,4 +74,18 @@ def test_a_disk_that_is_not_mounted_is_named(
     assert capsys.readouterr().err == (
         f"elasticd: {tmp_path}/checkpoints leads to {tmp_path}/away, where no folder is. Mount the"
         " disk that it is on, or make the folder\n"
+    )
+
+
+def test_a_mount_point_is_not_taken_for_the_disk_that_is_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, as above."""
+    (tmp_path / "checkpoints").mkdir()
+    note_of(tmp_path / "checkpoints").write_text("one\n")
+    assert main(["run", "--home", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"elasticd: {tmp_path}/checkpoints is another folder than it was: that one was on a disk of"
+        " its own. Mount that disk. If this folder is to take its place, say rm"
+        f" {tmp_path}/checkpoints.apart\n"
     )
