@@ -170,8 +170,9 @@ class Placing:
         Placed(self._after.marks, sources, coming).write(self._marks)
 
     def finish(self) -> None:
-        """Give the files their names."""
-        for step in self._steps:
+        """Give the files their names. Only then others go: a node that is killed in between has the
+        older or the newer."""
+        for step in sorted(self._steps, key=lambda step: step.beside is None):
             if self._stop.is_set():
                 break
             try:
