@@ -1,8 +1,8 @@
 """A plain job's own files, kept: ``[plain] keep`` names them, and they outlive rank 0's node.
 
-What rank 0's script writes in its working folder is copied once it rests; kept.py says whereto. A
-rank that begins with another working folder than rank 0 had takes the newest of it, and has its
-files as they were.
+What rank 0's script writes in its working folder is copied once all of it rests, since a checkpoint
+may be several files, written one after another; kept.py says whereto. A rank that begins with
+another working folder than rank 0 had takes the newest of it, and has its files as they were.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from elasticd.outputs import travels
 from elasticd.recipes.kept import FOLDER, KeptFile, KeptFiles, Moment, Signature, put_back
 
 _LOOK_SECONDS = 1.0
+_PATIENCE_LOOKS = 60
+"""A file that has been written at so many looks in a row, as a log is, keeps no others waiting."""
 
 
 class Keeper:
@@ -26,6 +28,8 @@ class Keeper:
         self._store = KeptFiles(work, output / FOLDER)
         self._patterns, self._last = patterns, last
         self._seen: dict[str, Signature] = {}
+        self._restless: dict[str, int] = {}
+        """At how many looks in a row a file was being written."""
         self._known: dict[str, tuple[Signature | None, KeptFile]] = {}
         """What the newest index says, each with what was found of it here."""
 
@@ -45,8 +49,8 @@ class Keeper:
         return restored
 
     def look(self, *, ended: bool = False) -> bool:
-        """Keep what is new and is not being written; whether there was any. ``ended``: nobody
-        writes any more.
+        """Keep what is new, unless something is being written; whether there was any. ``ended``:
+        nobody writes any more.
 
         Raises:
             OSError: the disk refuses.
@@ -54,6 +58,9 @@ class Keeper:
         found = self._matching()
         steady = {n: s for n, s in found.items() if ended or _rests(self._seen.get(n), s)}
         self._seen = found
+        self._restless = {n: self._restless.get(n, 0) + 1 for n in found if n not in steady}
+        if any(looks < _PATIENCE_LOOKS for looks in self._restless.values()):
+            return False
         known = {name: each for name, each in self._known.items() if name in found}
         for name, signature in steady.items():
             if name not in known or known[name][0] != signature:
@@ -63,9 +70,19 @@ class Keeper:
         if {n: k for n, (_, k) in known.items()} == {n: k for n, (_, k) in self._known.items()}:
             self._known = known
             return False
+        if not ended and not all(self._has(known.get(n), n, s) for n, s in steady.items()):
+            self._store.drop_unneeded()  # these may be parts of two checkpoints
+            return False
         self._store.write(Moment({name: kept for name, (_, kept) in known.items()}))
         self._known = known
         return True
+
+    def _has(
+        self, known: tuple[Signature | None, KeptFile] | None, name: str, signature: Signature
+    ) -> bool:
+        """Whether a file was copied as it was, and is not written again: it may be gone."""
+        is_copied = known is not None and known[0] == signature
+        return is_copied and self._store.signature(name) in (signature, None)
 
     def _matching(self) -> dict[str, Signature]:
         found: dict[str, Signature] = {}

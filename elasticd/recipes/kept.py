@@ -171,11 +171,15 @@ class KeptFiles:
         self._written = self._home / name, moment
         for _, path in self._indices()[_INDICES:]:
             path.unlink(missing_ok=True)
+        self.drop_unneeded()
+        sync_folder(self._home)
+
+    def drop_unneeded(self) -> None:
+        """Have no copies here but those that an index names."""
         needed = {k.blob for _, path in self._indices() for k in _read(path).files.values()}
         for blob in (self._home / FILES).iterdir() if (self._home / FILES).is_dir() else ():
             if blob.name not in needed:
                 blob.unlink(missing_ok=True)
-        sync_folder(self._home)
 
     def _blob(self, kept: KeptFile) -> Path:
         return self._home / FILES / kept.blob

@@ -6,12 +6,13 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from elasticd.recipes.keeping import Keeper, Keeping
-from elasticd.recipes.kept import FILES, FOLDER, HOSTS
+from elasticd.recipes.kept import FILES, FOLDER, HOSTS, KeptFile, KeptFiles, Signature
 from elasticd.recipes.script import Ring
 
 
@@ -72,6 +73,110 @@ def test_a_file_that_is_being_written_is_kept_once_it_rests(tmp_path: Path) -> N
     assert keeper.look() is True and [b.read_text() for b in node.blobs] == ["one"]
     node.writes("ckpt/1.npz", "once more")
     assert keeper.look(ended=True) is True, "who wrote it has ended"
+
+
+def parts(node: Node) -> set[str]:
+    """Of which step the files are that another node would put back."""
+    found = KeptFiles(node.work, node.output / FOLDER).newest().files
+    return {(node.output / FOLDER / FILES / kept.blob).read_text() for kept in found.values()}
+
+
+def test_files_that_are_written_one_after_another_are_kept_together(tmp_path: Path) -> None:
+    """Where they lie, as mx.save_safetensors does: at each look another one has just been."""
+    node = Node(tmp_path)
+    keeper, names = node.keeper(), [f"ckpt/{name}.npz" for name in ("model", "optimizer", "state")]
+    for step in ("step 5", "step 10", "step 150"):
+        before = parts(node)
+        for name in names:
+            node.writes(name, step)
+            assert keeper.look() is False and parts(node) == before
+        assert keeper.look() is True and parts(node) == {step}
+
+
+def test_files_of_new_names_push_no_older_ones_out_before_they_rest(tmp_path: Path) -> None:
+    node = Node(tmp_path, last=2)
+    keeper = node.keeper()
+    for name in ("1-model", "1-state"):
+        node.writes(f"ckpt/{name}.npz", "1", at=1_000)
+    assert (keeper.look(), keeper.look()) == (False, True)
+    node.writes("ckpt/2-model.npz", "2")
+    assert keeper.look() is False and parts(node) == {"1"}
+    node.writes("ckpt/2-state.npz", "2")
+    assert keeper.look() is False and parts(node) == {"1"}
+    assert keeper.look() is True and parts(node) == {"2"}
+
+
+def when_copied(patch: pytest.MonkeyPatch, name: str, happens: Callable[[], object]) -> None:
+    """Have that happen, once, behind the copy of a file."""
+    copy, left = KeptFiles.copy, [happens]
+
+    def copies(store: KeptFiles, each: str, signature: Signature) -> KeptFile | None:
+        kept = copy(store, each, signature)
+        if each == name and left:
+            left.pop()()
+        return kept
+
+    patch.setattr(KeptFiles, "copy", copies)
+
+
+@pytest.mark.parametrize("meanwhile", ["copied", "uncopied", "uncopied, then gone"])
+def test_a_checkpoint_that_is_begun_while_the_last_is_copied_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """And what was copied for nothing takes no room."""
+    node = Node(tmp_path)
+    keeper, names = node.keeper(), ["ckpt/model.npz", "ckpt/state.npz"]
+    for name in names:
+        node.writes(name, "step 1", at=1_000)
+    assert (keeper.look(), keeper.look()) == (False, True)
+    before = node.blobs
+    for name in names:
+        node.writes(name, "step 2", at=2_000)
+
+    def begins() -> None:
+        node.writes(names[meanwhile != "copied"], "step 3", at=3_000)
+        if "gone" in meanwhile:
+            (node.work / names[1]).unlink()
+
+    when_copied(monkeypatch, names[0], begins)
+    assert (keeper.look(), keeper.look()) == (False, False)
+    assert parts(node) == {"step 1"} and node.blobs == before
+    for name in names:
+        node.writes(name, "step 3", at=3_000)
+    assert (keeper.look(), keeper.look()) == (False, True) and parts(node) == {"step 3"}
+
+
+def test_a_checkpoint_is_kept_though_a_new_one_comes_and_it_goes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script may save in less time than a copy takes."""
+    node = Node(tmp_path, last=1)
+    keeper = node.keeper()
+    node.writes("ckpt/1.npz", "1", at=1_000)
+
+    def saves() -> None:
+        node.writes("ckpt/2.npz", "2", at=2_000)
+        (node.work / "ckpt/1.npz").unlink()
+
+    when_copied(monkeypatch, "ckpt/1.npz", saves)
+    assert (keeper.look(), keeper.look()) == (False, True) and parts(node) == {"1"}
+
+
+def test_a_log_that_never_rests_does_not_keep_the_others_waiting_for_ever(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    keeper = node.keeper()
+    node.writes("ckpt/1.npz", "one")
+    looks = 0
+    for looks in range(1, 100):
+        node.writes("ckpt/log.npz", "." * looks)
+        if keeper.look():
+            break
+    assert 10 < looks < 99 and parts(node) == {"one"}
+    node.writes("ckpt/2.npz", "two")
+    for looks in (101, 102):
+        node.writes("ckpt/log.npz", "." * looks)
+        keeper.look()
+    assert parts(node) == {"one", "two"}
 
 
 def test_a_file_that_is_replaced_at_each_look_is_kept(tmp_path: Path) -> None:
