@@ -34,6 +34,8 @@ MOST_FILES = 10_000
 """Of a folder, in the order of their names; the others are skipped."""
 MOST_SKIPPED = 1000
 """So many of those are named."""
+SMALL_BYTES = 1 << 20
+"""Of a file that comes before all larger ones, however old it is."""
 _LONGEST_NAME_BYTES = 1000
 _LONGEST_SHOWN = 200
 DEEPEST = 50
@@ -184,9 +186,10 @@ def _apart(files: Sequence[OutputFile], skipped: list[str]) -> Listing:
 
 
 def within(listing: Listing, limit_bytes: int) -> Listing:
-    """The smaller files, as many as fit; the others are skipped."""
+    """The small files, then the newer ones of the large, as many as fit: a script that removes no
+    checkpoint has the newest copied. The others are skipped."""
     left, kept, skipped = limit_bytes, [], list(listing.skipped)
-    for file in sorted(listing.files, key=lambda file: (file.bytes, file.name)):
+    for file in sorted(listing.files, key=_rank):
         if file.bytes > left:
             skipped.append(shown(file.name))
             continue
@@ -194,6 +197,12 @@ def within(listing: Listing, limit_bytes: int) -> Listing:
         kept.append(file)
     skipped = sorted(skipped)[:MOST_SKIPPED]
     return Listing(tuple(sorted(kept, key=lambda file: file.name)), tuple(skipped))
+
+
+def _rank(file: OutputFile) -> tuple[int, int, str]:
+    if file.bytes <= SMALL_BYTES:
+        return 0, file.bytes, file.name
+    return 1, -file.mtime_ns, file.name
 
 
 def checked(names: Sequence[str]) -> None:

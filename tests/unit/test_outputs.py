@@ -150,6 +150,16 @@ def test_the_smaller_files_are_kept(limit: int, kept: list[str], skipped: tuple[
     assert (names(found), found.skipped) == (kept, skipped)
 
 
+def test_of_large_files_the_newest_are_kept_and_small_ones_before_them() -> None:
+    """As of a script that removes no checkpoint."""
+    size = outputs.SMALL_BYTES + 1
+    saved = [OutputFile(f"{step:06d}.npz", size, step, 0) for step in range(900, 1200, 100)]
+    shorter = OutputFile("000800.npz", size - 1, 800, 0)
+    found = within(Listing((file("log", 10), shorter, *saved)), 10 + 2 * size + shorter.bytes)
+    assert names(found) == ["000800.npz", "001000.npz", "001100.npz", "log"]
+    assert found.skipped == ("000900.npz",)
+
+
 @pytest.mark.parametrize(
     "bad",
     [

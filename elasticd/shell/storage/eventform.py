@@ -17,7 +17,7 @@ NOTABLE = frozenset(
         "node_quarantined", "node_unfit", "recheck_differs", "state_chosen", "shares_moved",
         "growth_finished", "lineages_met", "lineage_opened", "step_skipped", "job_parked",
         "job_paused", "checkpoint_refused", "exact_lost", "job_stops", "memory_given_back",
-        "updates_on_cpu",
+        "updates_on_cpu", "output_skipped", "output_not_copied",
     )
 )  # fmt: skip
 """Faults, and what was decided: ``status`` shows the newest :data:`NOTABLE_EVENTS` of a job."""

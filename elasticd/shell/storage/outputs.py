@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,6 +34,7 @@ from elasticd.shell.children.files import ChildFiles
 from elasticd.shell.clock import unix_seconds
 from elasticd.shell.network.neighbours import Neighbours
 from elasticd.shell.network.stream import aside
+from elasticd.shell.rarely import Rarely
 from elasticd.shell.storage.copies import Tell
 from elasticd.shell.storage.eventlasting import WORLD
 from elasticd.shell.storage.namelessfile import file_of, filled, nameless_file
@@ -46,8 +46,6 @@ ASK_SECONDS = 10.0
 """Of a node that answers at all, with what it has."""
 _MOST_GROWTH_BYTES = 64 << 20
 """Of a file between its listing and its fetch; one that has grown further is another file."""
-_TELL_SECONDS = 600.0
-"""Between two events about files that are not copied."""
 
 LastWorld = tuple[int, tuple[NodeId, ...]]
 """The counter of a job's last world that is known here, and its members; the first is main."""
@@ -95,9 +93,9 @@ class Outputs:
         self.settled: dict[JobId, int] = {}
         """Up to which world the files here are right: who becomes main has older ones until it has
         taken over those of main before."""
-        self._told: dict[JobId, tuple[float, frozenset[str]]] = {}
-        """When an event was written, and of which files there was one."""
-        self._told_not_copied: dict[JobId, float] = {}
+        self._told: dict[JobId, tuple[Rarely, set[str]]] = {}
+        """Of which files there was an event."""
+        self._told_not_copied: dict[JobId, Rarely] = {}
 
     @property
     def me(self) -> NodeId:
@@ -281,9 +279,7 @@ class Outputs:
 
     def tell_not_copied(self, job: JobId, main: NodeId, why: str) -> None:
         """Write an event, unless there was one lately: nothing of main's could be copied here."""
-        now = time.monotonic()
-        if now - self._told_not_copied.get(job, -_TELL_SECONDS) >= _TELL_SECONDS:
-            self._told_not_copied[job] = now
+        if self._told_not_copied.setdefault(job, Rarely()).due():
             self._tell(
                 "output_not_copied",
                 job,
@@ -293,17 +289,18 @@ class Outputs:
 
     def _within(self, job: JobId, made: OutputSet, limit_bytes: int) -> OutputSet:
         listing = within(made.listing, limit_bytes)
-        at, before = self._told.get(job, (-_TELL_SECONDS, frozenset()))
-        new, now = sorted(set(listing.skipped) - before), time.monotonic()
-        if new and now - at >= _TELL_SECONDS:
-            self._told[job] = now, before.union(new)
+        rarely, before = self._told.setdefault(job, (Rarely(), set()))
+        new = sorted(set(listing.skipped) - before)
+        if new and rarely.due():
+            before.update(new)
             names = ", ".join(new[:3]) + (" …" if len(new) > 3 else "")
             self._tell(
                 "output_skipped",
                 job,
                 f"{names}: not copied to other nodes. They keep {limit_bytes} bytes of a job's"
-                f" output (output_bytes in elasticd.toml) and {MOST_FILES} files, and no names that"
-                " differ in case only, are too long, or are the library's own",
+                " output (output_bytes in elasticd.toml), of large files the newest, and"
+                f" {MOST_FILES} files, and no names that differ in case only, are too long, or are"
+                " the library's own",
                 {"files": new[:100]},
             )
         return replace(made, listing=listing)

@@ -60,6 +60,13 @@ def check(log: EventLog) -> None:
     assert fault == event(31, kind="fault_detected")
 
 
+def test_that_outputs_are_not_copied_is_shown(tmp_path: Path) -> None:
+    log, kinds = EventLog(tmp_path, "a/1"), ["output_skipped", "output_not_copied"]
+    for number, kind in enumerate(kinds):
+        log.write(event(number, kind=kind))
+    assert [each["kind"] for each in notable(log)] == kinds
+
+
 async def _shown(log: EventLog) -> list[int]:
     return [each["n"] async for each in EventReading(log).so_far(JOB)]
 
