@@ -1,10 +1,10 @@
 """One copy of a node's output files, or of its copy of another's, is fetched.
 
 What the last copy has already is linked, the rest comes over the network, and so does what the disk
-has changed in the last copy. A second look tells what was written meanwhile. A script may remove its
-older files before they have come: then its newer ones are fetched, and what was copied before stays
-if they are gone, too. The digest of each file that has come is noted, so that who takes a copy of a
-copy finds out whether a disk has changed it.
+has changed in the last copy. A second look tells what was written meanwhile. A script may remove
+its older files before they have come: then its newer ones are fetched, and what was copied before
+stays if they are gone, too. The digest of each file that has come is noted, so that who takes a
+copy of a copy finds out whether a disk has changed it.
 """
 
 from __future__ import annotations

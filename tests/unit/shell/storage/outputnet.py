@@ -84,7 +84,9 @@ class Net:
 
 class Node:
     def __init__(self, net: Net, name: NodeId) -> None:
-        self.files = ChildFiles(net.folder / name)
+        home = net.folder / name
+        home.mkdir(parents=True, exist_ok=True)
+        self.files = ChildFiles(home)
         self.runs = True
         self.output = self.files.output_folder(JOB)
         neighbours = Neighbours(
