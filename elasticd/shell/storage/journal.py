@@ -7,11 +7,13 @@ One append is one frame, because a crash may persist the pages of an unsynced wr
 frame counts as a whole or not at all. ``MAGIC`` · u32 length · u32 crc32(length + payload) ·
 payload, big-endian; the payload is the msgpack list of the records appended together.
 
-A damaged last frame is a write that a crash interrupted, was never acknowledged, and is cut off;
-what is cut stays beside the journal, in ``<name>.cut``. Any other damage can't come from a crash:
-the disk lost something that was acknowledged, so opening fails instead of continuing from a history
-with a hole. That something was acknowledged at all is noted in ``<name>.begun``, so that a journal
-that was removed or emptied is told from one that never was.
+A last frame of which something is missing (its end, or a sector, in whose place are zeros) is a
+write that a crash interrupted, was never acknowledged, and is cut off; what is cut stays beside the
+journal, in ``<name>.cut``. Any other damage can't come from a crash: the disk lost something that
+was acknowledged, so opening fails instead of continuing from a history with a hole. A compaction,
+which no crash interrupts, ends with a frame without records: then none with some is the last. That
+something was acknowledged at all is noted in ``<name>.begun``, so that a journal that was removed
+or emptied is told from one that never was.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,8 @@ COMPACT_AT_BYTES = 1024 * 1024
 FRAME_BYTES = 1024 * 1024
 """Of records a compaction puts so many into a frame, and one more at most. The last frame has
 fewer."""
+SECTOR_BYTES = 512
+"""A disk writes so many or more at once: the least that a crash leaves out."""
 
 BEGUN_SUFFIX = ".begun"
 CUT_SUFFIX = ".cut"
@@ -90,15 +95,15 @@ class Inspection:
 
     @property
     def compacted_bytes(self) -> int:
-        """What the last compaction has left: all full frames at the beginning, and one more. An
-        append rarely has so much; then the journal grows for a while longer."""
+        """What the last compaction has left: all full frames at the beginning, one more, and the
+        empty one. An append rarely has so much; then the journal grows for a while longer."""
         end = 0
         while end < self.sound_bytes:
             length = int(_HEAD.unpack_from(self.data, end)[1])
             end += _HEAD.size + length
             if length < FRAME_BYTES:
                 break
-        return end
+        return end + len(_END) if self.data.startswith(_END, end) else end
 
 
 def inspect(path: Path, take: Taken = as_it_is) -> Inspection:
@@ -118,21 +123,34 @@ def inspect(path: Path, take: Taken = as_it_is) -> Inspection:
         harm = "missing, though this node had one"
     elif begun and not found.records:
         harm = f"no record in its {len(data)} bytes is readable, though there were some"
-    elif not is_torn(data[found.sound_bytes :]):
+    elif not is_torn(data[found.sound_bytes :], found.sound_bytes):
         cut = len(data) - found.sound_bytes
         harm = f"the last {cut} of its {len(data)} bytes are damaged, which no crash explains"
     return Inspection(data, found.records, found.sound_bytes, harm)
 
 
-def is_torn(tail: bytes) -> bool:
-    """Whether a tail may be one write that a crash interrupted: a frame of which some pages are
-    there, and zeros for others."""
+def is_torn(tail: bytes, at: int) -> bool:
+    """Whether a tail, which begins there, may be one write that a crash interrupted: a frame whose
+    end is missing, or of which there are zeros for a sector."""
     magic = tail[: len(MAGIC)]
     if magic == bytes(len(magic)):
         return True
     if not MAGIC.startswith(magic):
         return False
-    return len(tail) < _HEAD.size or _HEAD.size + _HEAD.unpack_from(tail)[1] >= len(tail)
+    if len(tail) < _HEAD.size:
+        return True
+    length, crc = map(int, _HEAD.unpack_from(tail)[1:])
+    payload = tail[_HEAD.size :]
+    if len(payload) < length:
+        return _crc(payload) != crc  # else all of it is here, and its length has rotted
+    return len(payload) == length and _lacks_a_sector(tail, at)
+
+
+def _lacks_a_sector(data: bytes, at: int) -> bool:
+    """Whether there are but zeros in what one of the sectors has of ``data``, which begins there in
+    its file."""
+    bounds = range(SECTOR_BYTES - at % SECTOR_BYTES, len(data), SECTOR_BYTES)
+    return any(not any(data[a:b]) for a, b in pairwise((0, *bounds, len(data))))
 
 
 def scan(data: bytes, take: Taken = as_it_is) -> Scan:
@@ -240,22 +258,28 @@ def frame(records: Sequence[Record]) -> bytes:
 
 def frames(records: Iterable[Record]) -> Iterator[bytes]:
     """The bytes of a journal with nothing but these records, frame by frame: of years they are
-    much, and each is read by itself, too."""
+    much, and each is read by itself, too. Where there are any the last frame is empty: of the file,
+    which gets its name once it is whole, no crash can be made out for what is wrong before that."""
     part: list[bytes] = []
-    size = 0
+    size, some = 0, False
     for record in records:
         part.append(msgpack.packb(record, use_bin_type=True))
-        size += len(part[-1])
+        size, some = size + len(part[-1]), True
         if size >= FRAME_BYTES:
             yield _framed(part)
             part, size = [], 0
     if part:
         yield _framed(part)
+    if some:
+        yield _END
 
 
 def _framed(packed: Sequence[bytes]) -> bytes:
     payload: bytes = msgpack.Packer().pack_array_header(len(packed)) + b"".join(packed)
     return _HEAD.pack(MAGIC, len(payload), _crc(payload)) + payload
+
+
+_END = frame([])
 
 
 class Journal:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import DamageError, DiskError, StateError
 from elasticd.shell.storage import journal as module
-from elasticd.shell.storage.journal import MAGIC, Journal, frame, inspect, salvage, scan
+from elasticd.shell.storage.journal import MAGIC, Journal, begin_anew, frame, inspect, salvage, scan
 
 
 def written(path: Path, *batches: list[object]) -> list[int]:
@@ -91,6 +92,65 @@ def test_what_no_crash_explains_is_refused_and_left_as_it_is(tmp_path: Path, dam
     with pytest.raises(DamageError, match="lost acknowledged data"):
         Journal.open(path)
     assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_an_append_of_which_a_crash_left_out_a_sector_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    (size,) = written(path, [{"n": 1, "fill": "x" * 700}])
+    whole = path.read_bytes()
+    tail = frame([{"n": 2, "fill": "x" * 1900}])
+    bounds = [size, *range(1024, size + len(tail), 512), size + len(tail)]
+    assert len(bounds) == 5 + 1
+    for first, end in pairwise(bounds):
+        torn = bytearray(whole + tail)
+        torn[first:end] = bytes(end - first)
+        path.write_bytes(torn)
+        found = inspect(path)
+        assert found.harm == "" and found.cut_bytes == len(tail), (first, end)
+    torn[-1] = 1  # then no sector is missing
+    path.write_bytes(torn)
+    assert "no crash explains" in inspect(path).harm
+
+
+@pytest.mark.parametrize("fill", [0, 2000])
+def test_no_rotten_byte_of_the_last_append_passes_for_a_crash(tmp_path: Path, fill: int) -> None:
+    path = tmp_path / "journal"
+    sizes = written(path, [{"n": 1}], [{"n": 2, "fill": "x" * fill}])
+    whole = path.read_bytes()
+    for position in range(sizes[0], sizes[1]):
+        for flipped in (1, 128):
+            rotten = bytearray(whole)
+            rotten[position] ^= flipped
+            path.write_bytes(rotten)
+            assert "no crash explains" in inspect(path).harm, position
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 7])
+def test_no_rotten_byte_of_what_a_compaction_left_passes_for_a_crash(
+    tmp_path: Path, count: int
+) -> None:
+    """Nor does any that is missing but for those of the empty frame at its end."""
+    path = tmp_path / "journal"
+    journal, _ = Journal.open(path)
+    journal.compact([b"x" * (module.FRAME_BYTES // 3)] * count)
+    journal.close()
+    whole = path.read_bytes()
+    end = len(whole) - len(frame([]))
+    assert whole[end:] == frame([]) and scan(whole).records == scan(whole[:end]).records
+    for position in (0, 5, 9, end // 2, end - 5000, end - 1):
+        for bad in (whole[position] ^ 1, 0):
+            path.write_bytes(whole[:position] + bytes([bad]) + whole[position + 1 :])
+            if bad != whole[position]:
+                assert inspect(path).harm.startswith("damaged at byte"), position
+    anew = begin_anew(path, [{"n": 1}])
+    assert anew is not None and path.read_bytes() == frame([{"n": 1}]) + frame([])
+
+
+def test_a_journal_of_nothing_is_empty(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path / "journal")
+    journal.compact([])
+    assert journal.size_bytes == 0
+    journal.close()
 
 
 def test_a_garbage_journal_is_refused_also_where_nothing_was_noted(tmp_path: Path) -> None:
@@ -198,11 +258,11 @@ def test_a_compaction_is_read_in_parts_and_known_again(tmp_path: Path) -> None:
     whole = path.read_bytes()
     found = inspect(path)
     assert found.records == kept and found.compacted_bytes == len(whole)
-    assert whole.count(MAGIC) == 4
+    assert whole.count(MAGIC) == 5, "the last is empty"
     journal.append([{"n": 1}])
     journal.append([{"n": 2}])
     journal.close()
-    last = whole[: whole.rindex(MAGIC)]
+    last = whole[: whole.rindex(MAGIC, 0, -len(frame([])))]
     assert inspect(path).compacted_bytes == len(whole)
     path.write_bytes(whole[: len(last) - 1] + b"?" + whole[len(last) :])
     assert inspect(path).harm.startswith("damaged at byte")
