@@ -22,6 +22,7 @@ from elasticd.supervision.givenhome import make_home
 UNIT_NAME = "elasticd.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 _FOLDER = "WorkingDirectory="
+"""systemd also waits for the disk of it, as by RequiresMountsFor= (systemd.exec(5))."""
 _OF_THE_SYSTEM = (("usr",), ("etc",), ("boot",), ("efi",))
 """What ProtectSystem=full keeps from being written."""
 STOP_SECONDS = 90

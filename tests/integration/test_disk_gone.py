@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.checkpoints.apart import SIGN
+from elasticd.shell.storage.homefolders import SIGNED
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.process
@@ -41,6 +43,10 @@ def test_no_checkpoint_is_said_to_be_safe_below_a_disk_that_went_away(
     disk.mkdir()
     folder.parent.mkdir(parents=True)
     folder.symlink_to(disk)
+    for name in SIGNED:
+        if name != folder.name:
+            (tmp_path / name).mkdir()
+            folder.with_name(name).symlink_to(tmp_path / name)
     with cluster:
         slow = ["--pace-seconds", "0.05"]
         job = cluster.submit("high.py", job__args=slow, checkpoint__every_steps=5)
@@ -58,3 +64,7 @@ def test_no_checkpoint_is_said_to_be_safe_below_a_disk_that_went_away(
         cluster.hurry(job)
         end = cluster.wait_end(job)
         assert cluster.kinds(job, "checkpoint_committed")[-1]["step"] == end["steps"]
+        assert cluster.run("doctor").returncode == 0
+    with cluster:
+        assert cluster.status(job)["state"] == "finished"
+        assert all((folder.with_name(name) / SIGN).is_file() for name in SIGNED)

@@ -15,8 +15,9 @@ FOLDERS = (
     "archives", "cache", "checkpoints", "clones", "events", "history", "jobs", "logs", "output",
     "outputs", "reached", "work",
 )  # fmt: skip
-SIGNED = ("checkpoints",)
-"""Those of them in which a sign tells the folder from the mount point of a disk that is away."""
+SIGNED = ("archives", "checkpoints", "events", "history", "logs", "output", "outputs")
+"""Those of them in which a sign tells the folder from the mount point of a disk that is away: what
+is in the others is made again, or a person lays it there."""
 FILES = ("children.json", "daemon.json", "events/_shelf", "journal.begun", "lock")
 
 

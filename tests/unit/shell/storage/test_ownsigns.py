@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoints.apart import SIGN, note_of
-from elasticd.shell.storage.homefolders import misplaced
+from elasticd.shell.storage.homefolders import SIGNED, misplaced
 from elasticd.shell.storage.ownsigns import lay
 from tests.tinydisk import tiny_disk
 
@@ -36,6 +36,18 @@ def test_a_home_on_one_disk_gets_none(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     lay(tmp_path)
     assert names(tmp_path) == ["checkpoints"] and names(tmp_path / "checkpoints") == []
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_the_place_of_what_is_not_made_again_is_told(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "home" / name
+    (tmp_path / "disk").mkdir()
+    folder.parent.mkdir()
+    folder.symlink_to(tmp_path / "disk")
+    lay(folder.parent)
+    assert list(misplaced(folder.parent)) == []
+    (tmp_path / "disk" / SIGN).unlink()
+    assert [path for path, *_ in misplaced(folder.parent)] == [folder]
 
 
 def test_what_is_behind_a_link_gets_one_that_stays(home: Path) -> None:
