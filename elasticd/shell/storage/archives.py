@@ -77,7 +77,7 @@ class Archives:
         """Those that no job had at the last look, and how many looks have found so."""
         self._trusted: set[JobId] = set()
         """Jobs whose working folders were compared with their archives since this start."""
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"*{PARTIAL_SUFFIX}"):
             remove_file(left)  # of a daemon that was killed
 

@@ -84,7 +84,7 @@ class States:
         self.grown: Callable[[JobId, bool], object] = lambda job, known: None
         """Told when one more checkpoint is consistent; False: this node has only others."""
         root = home / "checkpoints"
-        root.mkdir(exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)  # at a daemon's start, and never again
         self.store = LocalStore(root, neighbours.me)
         self.verifying = Verifications(partial(peer.answer, self.store))
         self.copies = Copies(self.store, neighbours, self.pins, tell)

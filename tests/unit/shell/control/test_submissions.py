@@ -259,6 +259,7 @@ def test_a_recipe_is_beside_the_settings_that_builds_of_before_read(
     assert "recipe" not in record.spec and JobSpec.from_dict(record.spec).train.steps == 9
     start = cast(e.StartTrainer, SimpleNamespace(job=record.id, spare=False))
     files = ChildFiles(tmp_path / "home")
+    files.home.mkdir()
     told = JobSpec.from_dict(launches.trainer(start, record, files, "nonce", {}).settings["spec"])
     assert replace(told, job=spec.job) == spec
     with pytest.raises(OperationError, match="recipe"):
@@ -290,6 +291,7 @@ def test_templates_of_a_recipe_write_the_day_on_which_it_was_submitted(
     ]
     start = cast(e.StartTrainer, SimpleNamespace(job=daemon.queued[0].id, spare=False))
     files = ChildFiles(tmp_path / "home")
+    files.home.mkdir()
     launch = launches.trainer(start, daemon.queued[0], files, "nonce", {"TZ": "Asia/Tokyo"})
     assert launch.environment[DAY_VARIABLE] == "2023-11-14"
 
