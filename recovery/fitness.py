@@ -6,7 +6,6 @@ that of two entries the later one counts wherever records merge.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -96,8 +95,6 @@ class Unfit:
         return self.looping and self._times >= _MOST_TURNS_IN_THE_LOOP
 
 
-_OF_SAMPLES = re.compile(r"data/samples? \d+( to \d+)?")
-
 Entries = tuple[Unfit, ...]
 """At most one of each node, by name."""
 
@@ -161,24 +158,6 @@ def clipped(reason: str) -> str:
         return reason
     first, _, rest = reason.partition("\n")
     return f"{first[:200]}\n…{rest[-LONGEST_REASON:]}"
-
-
-def is_of_samples(name: str) -> bool:
-    """Whether an entry of a fingerprint is of samples of the data, which trainers of an earlier
-    release don't tell. A file's name may begin alike."""
-    return _OF_SAMPLES.fullmatch(name) is not None
-
-
-def comparable(prints: Mapping[NodeId, Mapping[str, str]]) -> dict[NodeId, Mapping[str, str]]:
-    """What of these fingerprints can be compared. A trainer of an earlier release tells no samples,
-    and is not odd for that: only where each tells some they count."""
-    tells = {any(map(is_of_samples, each)) for each in prints.values()}
-    if len(tells) < 2:
-        return dict(prints)
-    return {
-        node: {key: value for key, value in each.items() if not is_of_samples(key)}
-        for node, each in prints.items()
-    }
 
 
 def odd_ones(

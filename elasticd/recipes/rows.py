@@ -401,8 +401,7 @@ class RowSource:
 
     def digests_by_file(self) -> Mapping[str, str]:
         """By line, so that a node's that is another is named. What is measured goes by numbers of
-        samples: these count only where each trainer tells some, and one of an earlier release,
-        which tells of train.jsonl alone, is not odd for that."""
+        samples: these count only among trainers that tell them in the same form."""
         beside = [line for path in self.measured for line in _lines_measured(path)]
         numbered = {f"sample {number}": line for number, line in enumerate(beside)}
         return lines_of(self.path).named(self.path.name) | numbered

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ pytestmark = pytest.mark.process
 
 EARLIER = "7cbc4f31be2be9f51fe66e3f9326b2c995d0857d"
 """The commit beside whose daemons the present ones must work."""
+BEFORE_SAMPLES = "bdc1cd82bcee7fbfd93258ce431683e58d4dc69a"
+"""One whose trainers tell of no samples, and whose leader compares all that it is told."""
 IN_THE_OPEN = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
 """One whose daemons encrypt nothing: all of its cluster are upgraded together."""
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = ("elasticd", "recovery", "checkpoints", "launchd", "systemd-like")
 """What is installed of a tree."""
 SLOW = ["--pace-seconds", "0.4"]
+PACED = ["--pace-seconds", "0.2"]
 RETURN_SECONDS = 60
 """A machine that runs tests is busy: how long a daemon takes to start is not the question here."""
 
@@ -120,6 +124,45 @@ def test_nodes_are_upgraded_one_by_one_and_back_while_a_job_trains(
         _replace_node(cluster, "node-0", job)
         assert cluster.earlier() == set()
         check(cluster, job, "high.py", expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("commit", [EARLIER, pytest.param(BEFORE_SAMPLES, marks=pytest.mark.deep)])
+def test_an_upgrade_costs_no_job_a_node_for_how_builds_tell_of_its_samples(
+    tree_of: Callable[[str], Path], kernels: Path, tmp_path: Path, commit: str
+) -> None:
+    """Neither the job that trains, nor one whose turn comes while there are daemons of both builds,
+    nor one that goes on once all are upgraded, and must be exact."""
+    made = Mixed(tmp_path, 2, kernels)
+    made.tree = made.before = tree_of(commit)
+    for node in made.nodes:
+        made.configure(node, return_seconds=RETURN_SECONDS)
+    with made as cluster:
+        submit = partial(cluster.submit, "texts.py", train__steps=96, job__args=PACED)
+        paused = submit(world__require_exact=True)
+        wait_all(cluster, paused, 2, 2)
+        cluster.command("pause", paused)
+        trains = submit()
+        wait_all(cluster, trains, 1, 2)
+        queued = submit()
+
+        cluster.tree = None
+        _replace_node(cluster, "node-1", trains)
+        assert cluster.status(queued)["state"] == "queued"
+        cluster.hurry(trains)
+        cluster.wait_end(trains)
+        assert len(wait_all(cluster, queued, 1, 2)["ranks"]) == 2, cluster.report("few", queued)
+        assert cluster.earlier() == {"node-0"}
+        _replace_node(cluster, "node-0", queued)
+        cluster.hurry(queued)
+        cluster.wait_end(queued)
+
+        cluster.command("resume", paused)
+        cluster.hurry(paused)
+        cluster.wait_end(paused)
+        for job in (paused, trains, queued):
+            assert cluster.status(job)["exact"] is True, cluster.report("not exact", job)
+            assert not cluster.kinds(job, "node_unfit"), cluster.report("left out", job)
 
 
 @pytest.mark.deep

@@ -200,8 +200,8 @@ class Exactness:
         """All members are built alike, which was compared before; but are they built as those that
         have taken the steps up to here?"""
         trainers = (statuses[node].trainer for node in world.members)
-        told = (trainer.fingerprint for trainer in trainers if trainer is not None)
-        now = origin_of(next((each for each in told if each), {}))
+        told = (t for t in trainers if t is not None and t.fingerprint)
+        now = next((origin_of(each.fingerprint, each.samples) for each in told), ())
         self.compared = bool(now)
         if world.step == 0 and now:
             self.origin, self.began = now, world.generation

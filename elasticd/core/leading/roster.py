@@ -11,6 +11,7 @@ from elasticd.core.words.records import StopAsked, View, World
 from elasticd.core.words.worlds import Failing, MemberStatus
 from elasticd.recovery import fitness, relief
 from elasticd.recovery.lineages import Ran
+from elasticd.recovery.samples import comparable
 from elasticd.types import Lineage, NodeId, Sign
 
 HOLDING = ("active", "finished")
@@ -208,8 +209,9 @@ class Roster:
         """What can be compared of the fingerprints of these nodes' trainers, of those that have
         come to their ``Run``."""
         found = ((n, s.trainer) for n in nodes if (s := self.statuses.get(n)) is not None)
-        told = {n: t.fingerprint for n, t in found if t is not None and t.fingerprint}
-        return fitness.comparable(told)
+        return comparable(
+            {n: (t.fingerprint, t.samples) for n, t in found if t is not None and t.fingerprint}
+        )
 
     def mismatch(self, members: Iterable[NodeId]) -> str:
         """What differs between the trainers of two members, or nothing."""

@@ -10,7 +10,7 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.taking_part.trainers import Trainer, adopted
 from elasticd.core.words.effects import KillChild, StartTrainer, TellTrainer
-from elasticd.core.words.trainers import RunScript, TrimMemory
+from elasticd.core.words.trainers import RunScript, TrainerAtRun, TrimMemory
 from elasticd.recovery.gpu import GpuBudget
 from elasticd.recovery.headroom import Headroom
 from elasticd.types import JobId, Tag
@@ -120,9 +120,9 @@ class Crew:
         self.ctx.do(StartTrainer(child, self.job, spare))
         return Trainer(child)
 
-    def at_run(self, trainer: Trainer, fingerprint: dict[str, str]) -> None:
+    def at_run(self, trainer: Trainer, said: TrainerAtRun) -> None:
         """Its script has come to ``Run(…)``."""
-        trainer.at_run(fingerprint)
+        trainer.at_run(said)
         if trainer is not self.spare:
             self.false_starts, self.why_none = 0, ""
 

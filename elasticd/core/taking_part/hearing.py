@@ -82,7 +82,7 @@ def trainer_says(us: Listener, trainer: Trainer, word: FromChild) -> None:
             us.crew.run(trainer)
     elif isinstance(word, TrainerAtRun):
         if trainer.phase in ("starting", "waiting"):
-            us.crew.at_run(trainer, word.fingerprint)
+            us.crew.at_run(trainer, word)
             if ours:
                 us.reports.report()
     elif ours:

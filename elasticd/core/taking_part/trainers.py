@@ -9,9 +9,11 @@ from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.words.effects import ChildExited, KillChild
 from elasticd.core.words.processes import CANNOT_BEGIN, OURS, UNCOUNTED
 from elasticd.core.words.records import ProbeDigests, Proof, StopAsked, TrainerStatus
+from elasticd.core.words.trainers import TrainerAtRun
 from elasticd.core.words.worlds import Failing
 from elasticd.recovery import signatures
 from elasticd.recovery.gpu import GpuBudget
+from elasticd.recovery.samples import NO_SAMPLES, Samples
 from elasticd.types import Confidence, Point, ProofPart, Sign, Tag, TrainerPhase
 
 _AT_THE_END = ("finished", "released", "done")
@@ -24,6 +26,8 @@ class Trainer:
     pid: int = 0
     phase: TrainerPhase = "starting"
     fingerprint: dict[str, str] = field(default_factory=dict)
+    samples: Samples = NO_SAMPLES
+    """Beside it."""
     probe: ProbeDigests | None = None
     judged: bool = False
     prepared: Point | None = None
@@ -54,9 +58,9 @@ class Trainer:
         """From there to its script."""
         self.phase = "starting"
 
-    def at_run(self, fingerprint: dict[str, str]) -> None:
+    def at_run(self, said: TrainerAtRun) -> None:
         """Its script has come to ``Run(…)``."""
-        self.phase, self.fingerprint = "ready", fingerprint
+        self.phase, self.fingerprint, self.samples = "ready", said.fingerprint, said.samples
 
     def prepare(self, point: Point) -> None:
         """It holds this state now, though it is in no world."""
@@ -123,7 +127,7 @@ class Trainer:
     def status(self) -> TrainerStatus:
         return TrainerStatus(
             self.phase, self.pid, self.fingerprint, self.probe, self.judged, self.prepared,
-            self.stop, self.came, self.proof, self.began,
+            self.stop, self.came, self.proof, self.began, self.samples,
         )  # fmt: skip
 
 
@@ -144,7 +148,7 @@ def adopted(one: AdoptedTrainer) -> Trainer:
         phase = "active" if one.used else "ready"
     child, prints = one.left.child, said.fingerprint or {}
     return Trainer(
-        child, one.left.pid, phase, prints,
+        child, one.left.pid, phase, prints, said.samples,
         judged=said.judged, prepared=said.prepared, entered=said.entered,
     )  # fmt: skip
 

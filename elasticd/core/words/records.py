@@ -11,6 +11,7 @@ from elasticd.core.words.limits import clipped
 from elasticd.recovery import fitness, lineages, poison
 from elasticd.recovery.exactness import weightier
 from elasticd.recovery.origin import Origin
+from elasticd.recovery.samples import NO_SAMPLES, Samples
 from elasticd.recovery.unknown import NOTHING, Unknown, added, later
 from elasticd.types import (
     NO_TAG,
@@ -478,6 +479,8 @@ class TrainerStatus:
     """What it has shown of its world's first step, where somebody joins."""
     began: int = 0
     """The step of the first state that its process has had."""
+    samples: Samples = NO_SAMPLES
+    """What its fingerprint has of them."""
 
 
 @dataclass(frozen=True, slots=True)

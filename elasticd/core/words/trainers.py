@@ -16,6 +16,7 @@ from elasticd.core.words.codec import Words
 from elasticd.core.words.processes import Alive
 from elasticd.core.words.records import Called, ProbeDigests
 from elasticd.core.words.rewording import reworded
+from elasticd.recovery.samples import NO_SAMPLES, Samples
 from elasticd.types import (
     JobId,
     Lineage,
@@ -49,6 +50,7 @@ class TrainerAtRun:
 
     kind: ClassVar = "at_run"
     fingerprint: dict[str, str]
+    samples: Samples = NO_SAMPLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class TrainerHere:
     took: Tag | None = None
     """The last world in which it was brought a state: what it says of older ones is of another than
     it has. Counter 0: there was none; None: an older trainer, which doesn't say."""
+    samples: Samples = NO_SAMPLES
+    """Beside the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,13 @@ from elasticd.errors import GenerationLost
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.plan import ChunkPlan
 from elasticd.outputsigns import await_coming, note_given
+from elasticd.recovery.samples import apart
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.driver import ProtocolDriver
 from elasticd.train.protocol.calls import Answer
 from elasticd.train.states.state import Snapshot
 from elasticd.train.states.updates import Update
+from elasticd.train.steps.contents import FORM
 from elasticd.train.steps.relief import allocate
 from elasticd.train.steps.seat import Delivery, Files, Parts, ProbeResult
 from elasticd.train.world import TrainerWorld
@@ -54,7 +56,7 @@ class DaemonSeat:
             self.driver.wait(lambda: protocol.may_run)
 
     def at_run(self, fingerprint: Mapping[str, str]) -> None:
-        self.driver.say(w.TrainerAtRun(dict(fingerprint)))
+        self.driver.say(w.TrainerAtRun(*apart(fingerprint, FORM)))
         self.driver.start_reports()
 
     def take(self) -> TrainerWorld | Delivery | None:

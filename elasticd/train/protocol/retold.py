@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticd.core.words import trainers as w
+from elasticd.recovery.samples import NO_SAMPLES
 from elasticd.types import NO_TAG, Lineage, Point, ProofPart, Stamp, Tag
 
 _KEPT_REPORTS = 4
@@ -35,7 +36,7 @@ class Retold:
     """Hears whatever is said, and what makes it void."""
 
     def __init__(self) -> None:
-        self._fingerprint: dict[str, str] | None = None
+        self._at_run: w.TrainerAtRun | None = None
         self._waiting = self._judged = self._released = False
         self._serial = 0
         self._entered: Tag | None = None
@@ -53,8 +54,8 @@ class Retold:
         match word:
             case w.TrainerWaiting():
                 self._waiting = True
-            case w.TrainerAtRun(fingerprint):
-                self._fingerprint = fingerprint
+            case w.TrainerAtRun():
+                self._at_run = word
             case w.TrainerCame():
                 self._here.came = word
             case w.TrainerLoaded():
@@ -139,8 +140,9 @@ class Retold:
     ) -> list[w.FromTrainer]:
         """What tells a daemon that was restarted how we are: of ``calls`` before of how far we
         are, since who is further has given its results."""
+        run = self._at_run
         here = w.TrainerHere(
-            fingerprint=self._fingerprint,
+            fingerprint=None if run is None else run.fingerprint,
             waiting=self._waiting,
             generation=self._given,
             entered=self._entered,
@@ -150,6 +152,7 @@ class Retold:
             released=self._released,
             prepared=self._prepared,
             took=self._took,
+            samples=NO_SAMPLES if run is None else run.samples,
         )
         repeated = (
             self._here.came,

@@ -15,6 +15,10 @@ import numpy as np
 
 from elasticd.train.steps.likeness import OF_TEXTS, portable_digest
 
+FORM = 1
+"""Raised whenever the same samples get other names or digests, here, in ``portable_digest`` or of
+rows that are measured (recipes/rows.py): trainers of two builds train together while a cluster is
+upgraded, and a job remembers with which samples it began. Only those of one form are compared."""
 _PIECE_BYTES = 4096
 _MOST_PIECES = 16_384
 _MOST_BYTES = _MOST_PIECES * _PIECE_BYTES

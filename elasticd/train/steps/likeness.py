@@ -18,7 +18,10 @@ OF_TEXTS = "SUT"
 
 class LineDigests:
     """What is in a file's lines, so that one which differs is found: a digest of each, or, where
-    there are more than so many lines, of as many together as it takes."""
+    there are more than so many lines, of as many together as it takes.
+
+    These stay as they are: trainers of other builds have the same for the same lines.
+    """
 
     def __init__(self, most: int) -> None:
         """``most`` is even."""
@@ -55,7 +58,10 @@ def _joined(one: bytes, other: bytes) -> bytes:
 
 def sample_digest(sample: Any) -> str:
     """In hex, of numbers, strings, arrays, and dicts, lists, tuples and sets of them. Of an object
-    of another kind only its type counts."""
+    of another kind only its type counts.
+
+    It stays as it is: nodes of two builds compare a sample now and then by it.
+    """
     return _digest(sample).hex()
 
 
@@ -71,7 +77,7 @@ def content_digest(value: Any) -> str:
 def portable_digest(value: Any) -> str:
     """As :func:`sample_digest`, but of an absolute path its last part alone counts, also within a
     text: where a folder lies may differ by node. Arrays of texts count text by text, as their
-    letters' width goes by the longest."""
+    letters' width goes by the longest. It has a form's number: :data:`contents.FORM`."""
     return _digest(value, portable=True).hex()
 
 

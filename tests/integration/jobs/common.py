@@ -35,9 +35,8 @@ class Samples:
 
     def __init__(self, pace_seconds: float) -> None:
         self._pace_seconds = pace_seconds
-        folder = Path.cwd()  # HOME/node-0/clones/JOB/0
-        self._home = folder / "../../.."
-        self._hurry = folder / "../../../.." / f"hurry-{folder.parent.name}"
+        self._home = Path.cwd() / "../../.."
+        self._hurry = hurry_file()
         self._x = np.random.default_rng(5).normal(size=(SAMPLES, INPUTS)).astype(np.float32)
 
     def __len__(self) -> int:
@@ -51,6 +50,12 @@ class Samples:
         work(self._pace_seconds)
         x = self._x[index]
         return {"x": x, "y": int(np.abs(x[:CLASSES]).argmax()), "index": index}
+
+
+def hurry_file() -> Path:
+    """Beside the nodes' homes: once it is there this job keeps no pace any more."""
+    folder = Path.cwd()  # HOME/node-0/clones/JOB/0
+    return folder / "../../../.." / f"hurry-{folder.parent.name}"
 
 
 def work(seconds: float) -> None:

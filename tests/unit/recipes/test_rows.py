@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from elasticd.errors import UsageError
 from elasticd.recipes import models
 from elasticd.recipes.rows import RowOrder, RowSource, RowStream, collate, read_rows, told
-from elasticd.recovery.fitness import comparable
+from elasticd.recovery.samples import without
 from elasticd.settings.recipe import MlxLm
-from elasticd.types import NodeId
 from tests import tinylm
 
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "you"}]
@@ -302,14 +301,12 @@ def test_rows_that_are_measured_are_told_by_line_or_that_there_are_none(tmp_path
     assert told_of(other, "valid")["data/sample 0"] == "valid.jsonl: none"
 
 
-def test_a_trainer_that_tells_no_rows_to_measure_is_not_odd(tmp_path: Path) -> None:
-    """It is of an earlier release. However much is told beside them, lines of train.jsonl are told
-    as there: a fingerprint names a thousand."""
+def test_lines_of_the_training_file_are_told_alike_whatever_is_told_beside_them(
+    tmp_path: Path,
+) -> None:
+    """A fingerprint names a thousand. Lines that are measured are told apart, as samples."""
     for name in ("train", "valid", "test"):
         tinylm.write_rows(tmp_path / f"{name}.jsonl", tinylm.completions(600, 1))
-    earlier, now = told_of(tmp_path), told_of(tmp_path, "valid", "test")
-    assert earlier.keys() < now.keys() and len(now) <= 1000
-    found = comparable({NodeId("a"): earlier, NodeId("b"): now})
-    assert found[NodeId("a")] == found[NodeId("b")] == earlier
-    both = {NodeId("a"): now, NodeId("b"): now}
-    assert comparable(both) == both
+    alone, both = told_of(tmp_path), told_of(tmp_path, "valid", "test")
+    assert alone.keys() < both.keys() and len(both) <= 1000
+    assert without(both) == alone

@@ -10,7 +10,6 @@ from elasticd.recovery.fitness import (
     again,
     agree,
     clipped,
-    comparable,
     heard,
     left_out,
     merged,
@@ -72,22 +71,6 @@ def test_who_trains_decides_else_most_else_the_first() -> None:
     assert odd_ones(prints, (A,)) == (B, C)
     assert odd_ones({n: prints[n] for n in (A, B)}, ()) == (B,)
     assert agree(prints) and not agree({A: {"data": "9"}, B: {}})
-
-
-def test_who_tells_no_samples_yet_is_not_odd_for_that() -> None:
-    """While a cluster is upgraded, some trainers are of the release before."""
-    old, new = {"dataset": "list of 2"}, {"dataset": "list of 2", "data/sample 0": "x"}
-    assert comparable({A: old, B: new, C: new}) == {A: old, B: old, C: old}
-    other = {**new, "data/sample 0": "y"}
-    assert comparable({A: new, B: other}) == {A: new, B: other}
-    assert comparable({}) == {}
-
-
-def test_a_file_may_be_called_as_samples_are() -> None:
-    files = {f"data/{n}": "x" for n in ("samples.jsonl:17", "sample 1.txt", "samples 2/a.txt")}
-    told = {"data/sample 0": "x", "data/samples 999 to 1001": "x"}
-    assert comparable({A: files, B: {**files, **told}}) == {A: files, B: files}
-    assert comparable({A: {}, B: files}) == {A: {}, B: files}
 
 
 def test_of_a_long_reason_the_end_stays() -> None:

@@ -15,6 +15,7 @@ from elasticd.core.words.worlds import Fault, Sampled, Verdict
 from elasticd.recovery.exactness import NO_REPEAT, UNTOLD, tells_of_bits
 from elasticd.recovery.origin import Origin, origin_of
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
+from elasticd.recovery.samples import NO_SAMPLES, Samples
 from elasticd.settings.job import BatchSettings
 from tests.unit.core.leading.bench import (
     GENERATION,
@@ -96,15 +97,15 @@ def test_why_it_is_lost_is_told_once_and_shown_from_then_on() -> None:
     assert bench.driver.historied(bench.record).inexact == why
 
 
-def built(bench: Bench, step: int, **other: str) -> World:
+def built(bench: Bench, step: int, samples: Samples = NO_SAMPLES, /, **other: str) -> World:
     """Fresh processes begin at this step, all built alike."""
     world = bench.adopt(step=step)
     prints = {"mlx": "0.31 cpu", "model/w": "float32[4]", "grain0": "ab", **other}
     for node in world.members:
         told = status_of("active", world, committed=step)
         assert told.trainer is not None
-        trainer = replace(told.trainer, fingerprint=prints, probe=probe(), judged=False)
-        bench.driver.hear(node, replace(told, trainer=trainer))
+        trainer = replace(told.trainer, fingerprint=prints, samples=samples, probe=probe())
+        bench.driver.hear(node, replace(told, trainer=replace(trainer, judged=False)))
     return world
 
 
@@ -131,7 +132,7 @@ def test_what_a_job_was_built_of_when_it_began_is_kept(step: int) -> None:
 )
 def test_going_on_with_something_else_costs_it(other: dict[str, str], said: str) -> None:
     bench = Bench(origin=origin_of({"mlx": "0.31 cpu", "model/w": "float32[4]", "grain0": "ab"}))
-    built(bench, 5, **other)
+    built(bench, 5, NO_SAMPLES, **other)
     reasons = [event.reason for event in bench.told("exact_lost")]
     if not said:
         assert reasons == []
@@ -142,6 +143,16 @@ def test_going_on_with_something_else_costs_it(other: dict[str, str], said: str)
     assert bench.office.exactness.promised, "members are alike, so who joins is compared with them"
     bench.office.exactness.lose("updates differ between a and b")
     assert not bench.office.exactness.promised
+
+
+@pytest.mark.parametrize(("form", "said"), [(1, ["its samples are others"]), (2, [])])
+def test_going_on_with_other_samples_costs_it_where_they_are_told_in_the_same_form(
+    form: int, said: list[str]
+) -> None:
+    began = {"mlx": "0.31 cpu", "model/w": "float32[4]", "grain0": "ab"}
+    bench = Bench(origin=origin_of(began, Samples(1, {"data/sample 0": "x"})))
+    built(bench, 5, Samples(form, {"data/sample 0": "y"}))
+    assert [e.reason.rpartition(": ")[2] for e in bench.told("exact_lost")] == said
 
 
 def test_the_next_leader_learns_it_from_those_who_have_stayed() -> None:

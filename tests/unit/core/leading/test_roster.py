@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from elasticd.core.leading.roster import Roster
 from elasticd.core.words.records import View
+from elasticd.recovery.samples import Samples
 from tests.unit.core.leading.bench import EPOCH, A, B, status_of
 
 
@@ -31,6 +32,23 @@ def test_the_first_line_that_differs_is_told() -> None:
         trainer = replace(told.trainer, fingerprint={"grain0": node, "data/a.jsonl": "11", **lines})
         roster.statuses[node] = replace(told, trainer=trainer)
     assert roster.mismatch((A, B)).startswith("data/a.jsonl:9 is a on a and b on b: ")
+
+
+def test_samples_are_compared_where_they_are_told_in_one_form() -> None:
+    """While a cluster is upgraded they aren't."""
+    roster = Roster(View(EPOCH, (A, B)))
+
+    def mismatch(*forms: int) -> str:
+        for node, form in zip((A, B), forms, strict=True):
+            told = status_of("ready")
+            assert told.trainer is not None
+            samples = Samples(form, {"data/sample 0": node})
+            trainer = replace(told.trainer, fingerprint={"grain0": "x"}, samples=samples)
+            roster.statuses[node] = replace(told, trainer=trainer)
+        return roster.mismatch((A, B))
+
+    assert mismatch(1, 1).startswith("data/sample 0 is a on a and b on b: ")
+    assert mismatch(1, 2) == ""
 
 
 def test_what_a_node_computes_with_outlives_a_view() -> None:

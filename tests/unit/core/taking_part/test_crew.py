@@ -10,7 +10,8 @@ from elasticd.core.context import Context
 from elasticd.core.taking_part.adoption import AdoptedTrainer
 from elasticd.core.taking_part.crew import Crew
 from elasticd.core.words.effects import KillChild, Leftover, StartTrainer, TellTrainer
-from elasticd.core.words.trainers import RunScript, TrainerHere
+from elasticd.core.words.trainers import RunScript, TrainerAtRun, TrainerHere
+from elasticd.recovery.samples import Samples
 from elasticd.types import Tag
 from tests.unit.core.taking_part.test_member_faults import EMPTY, LEADER, ME
 
@@ -45,7 +46,7 @@ def test_the_spare_takes_its_place_and_nothing_is_started(crew: Crew) -> None:
     crew.add_spare()
     spare = crew.spare
     assert spare is not None
-    crew.at_run(spare, {})
+    crew.at_run(spare, TrainerAtRun({}))
     crew.trainer_ended("exit status 1")
     crew.replace()
     assert crew.trainer is spare and crew.spare is None and len(starts(crew)) == 2
@@ -93,7 +94,7 @@ def test_a_script_that_comes_to_its_run_makes_up_for_them(crew: Crew) -> None:
     crew.replace()
     die_at_start(crew, 3)
     assert crew.trainer is not None
-    crew.at_run(crew.trainer, {"model": "x"})
+    crew.at_run(crew.trainer, TrainerAtRun({"model": "x"}))
     assert crew.false_starts == 0 and crew.trainer.phase == "ready"
     crew.trainer_ended("exit status 1")
     assert crew.false_starts == 0, "it died later than that"
@@ -104,7 +105,7 @@ def test_a_spare_is_no_proof_that_trainers_come_up(crew: Crew) -> None:
     die_at_start(crew, 3)
     crew.add_spare()
     assert crew.spare is not None
-    crew.at_run(crew.spare, {})
+    crew.at_run(crew.spare, TrainerAtRun({}))
     assert crew.false_starts == 3
 
 
@@ -188,3 +189,15 @@ def test_one_that_was_never_used_is_kept_as_a_spare(crew: Crew) -> None:
     assert crew.trainer is not None and crew.spare is not None
     assert (crew.trainer.child, crew.spare.child) == (2, 1)
     assert crew.of(1) is crew.spare and crew.of(2) is crew.trainer and crew.of(9) is None
+
+
+def test_what_a_trainer_tells_of_samples_is_told_to_leaders_before_and_after_a_restart(
+    crew: Crew,
+) -> None:
+    samples = Samples(1, {"data/sample 0": "x"})
+    crew.add_spare()
+    assert crew.spare is not None
+    crew.at_run(crew.spare, TrainerAtRun({"model": "x"}, samples))
+    assert crew.spare.status().samples == samples
+    crew.adopt([left(2, replace(HERE, samples=samples))], NOW)
+    assert crew.trainer is not None and crew.trainer.status().samples == samples

@@ -18,7 +18,12 @@ from elasticd.core.words import effects as e
 from elasticd.core.words.processes import CANNOT_BEGIN, UNCOUNTED
 from elasticd.core.words.records import JobRecord, World
 from elasticd.core.words.ring import Continue, ReducerListens, StopReducer
-from elasticd.core.words.trainers import TrainerLostScript, TrainerUnloaded, TrimMemory
+from elasticd.core.words.trainers import (
+    TrainerAtRun,
+    TrainerLostScript,
+    TrainerUnloaded,
+    TrimMemory,
+)
 from elasticd.core.words.worlds import Fault, Form, Pressed
 from elasticd.recovery.gpu import RESTARTS, WITHIN_SECONDS
 from elasticd.recovery.relief import RECOMPUTE_LEVEL
@@ -293,7 +298,7 @@ def test_spares_that_die_at_their_start_are_tried_ever_more_rarely() -> None:
     assert pauses == [10, 20, 40, 80, 160, 320, 640, 640, 640, 640, 640]
     assert not made.crew.hopeless and not made.crew.false_starts
     assert made.crew.spare is not None
-    made.crew.at_run(made.crew.spare, {})
+    made.crew.at_run(made.crew.spare, TrainerAtRun({}))
     made.part.on_child(e.ChildExited(made.crew.spare.child, -9, "", None, False))
     made.look()
     assert made.crew.spare is not None, "that one had come to its Run(...)"

@@ -73,7 +73,7 @@ BOUNDS: dict[str, int | str] = {
     **dict.fromkeys(
         (
             "TrainerStatus.fingerprint", "Proof.grain", "Proof.body", "TrainerAtRun.fingerprint",
-            "TrainerHere.fingerprint", "TrainerProves.digests", "Digest.parts",
+            "TrainerHere.fingerprint", "Samples.digests", "TrainerProves.digests", "Digest.parts",
             "TrainerDigest.parts", "ShardsWritten.parts", "TrainerWrote.parts",
         ),
         ARRAYS,

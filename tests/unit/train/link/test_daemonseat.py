@@ -41,8 +41,10 @@ from elasticd.errors import GenerationLost, ProtocolError
 from elasticd.ipc.child import DaemonLink
 from elasticd.ipc.chunks import create_memory
 from elasticd.outputsigns import Coming, given
+from elasticd.recovery.samples import Samples
 from elasticd.settings.job import JobSpec
 from elasticd.train.link.daemonseat import DaemonSeat
+from elasticd.train.steps.contents import FORM
 from elasticd.train.steps.seat import Delivery, Files, ProbeResult
 from elasticd.train.world import TrainerWorld
 from elasticd.types import JobId, Lineage, NodeId, Point, Stamp, Tag
@@ -325,7 +327,7 @@ def test_a_daemon_that_takes_nothing_does_not_stop_the_training_thread(
 
 def test_a_restarted_daemon_hears_first_who_it_is(seat: DaemonSeat, link: FakeLink) -> None:
     """And then only what is decided later."""
-    seat.at_run({"w": "float32"})
+    seat.at_run({"w": "float32", "data/sample 0": "x"})
     tell(seat, world(OLD, size=1))
     seat.adopt(taken(seat).point)
     told: list[Any] = []
@@ -334,6 +336,7 @@ def test_a_restarted_daemon_hears_first_who_it_is(seat: DaemonSeat, link: FakeLi
     assert isinstance(here, TrainerHere) and isinstance(progress, TrainerProgress)
     assert came == TrainerCame(OLD)
     assert (here.fingerprint, here.generation, progress.step) == ({"w": "float32"}, OLD, 0)
+    assert here.samples == Samples(FORM, {"data/sample 0": "x"}), "earlier builds pass over them"
 
 
 def test_no_progress_is_told_of_a_world_before_its_state_is_in_place(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.words import trainers as w
+from elasticd.recovery.samples import Samples
 from elasticd.types import Lineage, Point, Stamp
 
 from .worlds import (
@@ -39,7 +40,8 @@ def test_a_restarted_daemon_asks_anew() -> None:
 
 def test_a_restarted_daemon_hears_what_the_old_one_may_have_missed() -> None:
     protocol = Protocol()
-    protocol.say(w.TrainerAtRun({"w": "float32"}))
+    samples = Samples(1, {"data/sample 0": "x"})
+    protocol.say(w.TrainerAtRun({"w": "float32"}, samples))
     enter(protocol, world(1))
     point = make_step(protocol)
     probe = w.TrainerProbed(True, "g", "u", "l", point.stamp)
@@ -50,6 +52,7 @@ def test_a_restarted_daemon_hears_what_the_old_one_may_have_missed() -> None:
     here, came, progress, *rest = protocol.introduce(FIGURES)
     assert isinstance(here, w.TrainerHere) and came == w.TrainerCame(tag(1))
     assert (here.fingerprint, here.entered, here.used) == ({"w": "float32"}, tag(1), True)
+    assert here.samples == samples
     assert isinstance(progress, w.TrainerProgress) and progress.committed == 1
     assert rest == [
         replace(probe, generation=tag(1)), digest, w.TrainerFinished(tag(1), 1, point.stamp),

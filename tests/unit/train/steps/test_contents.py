@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from elasticd.train.steps.contents import digests_by_sample
+from elasticd.recipes.rows import RowOrder, RowSource
+from elasticd.train.steps.contents import FORM, digests_by_sample
 from elasticd.train.steps.data import source_of
 from elasticd.train.steps.likeness import sample_digest
 from elasticd.train.steps.sampling import Batches
@@ -171,3 +173,36 @@ def test_texts_that_speak_of_a_folder_are_alike_wherever_it_is() -> None:
     for one, other in [("/root/x", "/root/y"), ("https://a/b/c", "https://a/d/c"), ("a/b", "c/b"),
                        ("and/or", "or"), ("~/a/b", "b"), ("/a\nb/c", "/b\nd/c")]:  # fmt: skip
         assert differing([one], [other]) == ["sample 0"]
+
+
+OF_A_FORM: list[Any] = [
+    ["read /etc/hosts and say what it is", "a\nb", "/home/u/a.png", "a/b", ""],
+    np.array(["/home/u/a b/c.txt", "x"]),
+    np.array([b"see /var/log/x", b"y"]),
+    [{"text": "see /a/b/c", "tokens": [1, True, None], "more": (2.5, b"x", {"a", "b"})}],
+    [(np.full(3, 0.5, np.float32), np.int64(7)), (mx.array([1.5, 2.5]), mx.array(3, mx.uint8))],
+    mx.arange(6).reshape(3, 2),
+    np.arange(12, dtype=np.int16).reshape(3, 4),
+    list(range(1500)),
+    OwnClass(),
+]
+
+
+def test_whoever_changes_what_is_told_of_samples_raises_the_forms_number(tmp_path: Path) -> None:
+    """Else nodes of two builds differ while a cluster is upgraded, and jobs fail or lose a node."""
+    valid = tmp_path / "valid.jsonl"
+    valid.write_text("".join(f'{{"text": "row {n}"}}\n' for n in range(300)))
+    train = tmp_path / "train.jsonl"
+    train.write_text('{"text": "row"}\n')
+    rows = RowSource((), RowOrder((1,), 1, 0), train, [valid, tmp_path / "test.jsonl"])
+    told = [digests_by_sample(data) for data in OF_A_FORM]
+    told.append({name: text for name, text in rows.digests_by_file().items() if "sample" in name})
+    whole = hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+    assert (FORM, whole) == (1, "5b479181ca7becf5068262d8bbcaeec9")
+
+
+def test_what_nodes_compare_now_and_then_is_the_same_in_every_build() -> None:
+    """There is no form of it."""
+    made = [sample_digest(data) for data in OF_A_FORM]
+    whole = hashlib.blake2b(repr(made).encode(), digest_size=16).hexdigest()
+    assert whole == "d4e7a4ec69f6f3672cd0437d69a4bf2f"
