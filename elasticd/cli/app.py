@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-import elasticd
+from elasticd.build import build
 from elasticd.cli.later import Commands, add_later
 from elasticd.cli.options import Home, Json, common
 from elasticd.cli.screen import say
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say(f"elasticctl {elasticd.__version__}")
+        say(f"elasticctl {build()}")
         raise typer.Exit()
 
 

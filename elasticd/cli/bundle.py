@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-import elasticd
+from elasticd.build import build
 from elasticd.cli.daemons import LOG_FILE
 from elasticd.cli.keeper import KEEPER_LOG
 from elasticd.cli.screen import json_line
@@ -101,7 +101,7 @@ def write_bundle(
 def versions() -> dict[str, str]:
     """Of what runs here."""
     found = {
-        "elasticd": elasticd.__version__,
+        "elasticd": build(),
         "python": sys.version,
         "system": platform.platform(),
         "release": release(),

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from elasticd import __version__
+from elasticd.build import build
 from elasticd.cli.bundle import default_bundle, refuse_taken, write_bundle
 from elasticd.cli.byhand import by_hand
 from elasticd.cli.daemons import LOG_FILE
@@ -315,14 +315,14 @@ def failures(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
 
 
 def of_version(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
-    """Whether its daemon is of another version than what is installed here."""
+    """Whether its daemon is of another build than what is installed here."""
     me = (status.get("loop") or {}).get("node")
     runs = [each.get("version") for each in status.get("nodes", ()) if each.get("id") == me]
-    if not runs or runs[0] in (None, __version__):
+    if not runs or runs[0] in (None, build()):
         return []
     again = begun_anew(home) if is_local(home) else quoted(of_home("service restart", home))
     cure = f"Have it begin anew with the one that is installed: {again}"
-    cause = f"its daemon is of elasticd {runs[0]}, and {__version__} is installed"
+    cause = f"its daemon is of elasticd {runs[0]}, and {build()} is installed"
     return [HomeFinding(home / SOCKET_NAME, cause, cure, wrong=False)]
 
 

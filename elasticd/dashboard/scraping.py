@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import elasticd
+from elasticd.build import build
 from elasticd.cli.monitors.scene import Scene
 from elasticd.client.client import Client
 from elasticd.core.words.requests.looking import ShowStatus
@@ -51,8 +51,8 @@ class Scraping:
         try:
             status = self._client.request(ShowStatus(ended=ENDED_JOBS))
         except ElasticdError:
-            return ClusterFigures(elasticd.__version__, None)
-        return ClusterFigures(elasticd.__version__, status, self._told(status))
+            return ClusterFigures(build(), None)
+        return ClusterFigures(build(), status, self._told(status))
 
     def _told(self, status: Mapping[str, Any]) -> dict[str, ToldJob]:
         watches = [self._watches.of(job) for job in followed(status)]

@@ -75,8 +75,9 @@ def judged(seen: Sequence[NodeSeen], only: Collection[str] = ()) -> Iterator[Che
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Of a version, to compare it with another."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+    """Of a version, to compare it with another; which build it is says nothing there."""
+    release = version.partition("+")[0]
+    return tuple(int(part) for part in release.split(".") if part.isdigit())
 
 
 def _answers(each: NodeSeen | NodeUnseen) -> ProbeFinding:
@@ -106,6 +107,12 @@ def _release(each: NodeSeen, all_: Sequence[NodeSeen]) -> ProbeFinding:
     if own == usual:
         return passed(own)
     cure = f"Install elasticd {usual} there, and restart its daemon: 'elasticctl service restart'"
+    if own.partition("+")[0] == usual.partition("+")[0]:
+        # Which of two builds is the newer one their names don't say.
+        cure = (
+            "Install the same build of elasticd on all nodes, and restart the daemons that ran"
+            " another: 'elasticctl service restart'"
+        )
     return warned(f"{own}, where most have {usual}", cure)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from elasticd import __version__
+from elasticd.build import build
 from elasticd.errors import INCURABLE, ElasticdError
 from elasticd.launchd.otherdisk import require_mounted
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
@@ -53,7 +53,7 @@ def main(
         description="The elasticd daemon: one runs on every node, under launchd or systemd.",
         epilog="Example: elasticd run --home ~/.local/state/elasticd",
     )
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--version", action="version", version=build())
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser(
         "run",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import elasticd
+from elasticd.build import build
 from elasticd.cli.keptlosses import KeptCurves, kept_curves
 from elasticd.cli.plainjobs import is_plain
 from elasticd.cli.reports.chronicle import Chronicle, Reader
@@ -73,7 +73,7 @@ def gather(client: Client, job: JobId, now: float) -> JobFacts:
         tuple(curves),
         tuple(kept.ranks),
         tuple(lacking),
-        elasticd.__version__,
+        build(),
         tuple(named),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from elasticd import __version__
+from elasticd.build import build
 from elasticd.core.context import Station, Timing
 from elasticd.core.endpoint import Endpoint
 from elasticd.core.node import Node, Who
@@ -242,7 +242,7 @@ class Daemon:
         chores = Tasks("a chore of the daemon")
         chores.keep_all(self._chores())
         me, where = self._settings.node_id, self._settings.listen
-        log.info("daemon runs", node=me, listen=where, version=__version__)
+        log.info("daemon runs", node=me, listen=where, version=build())
         try:
             await self._ending.asked.wait()
         finally:

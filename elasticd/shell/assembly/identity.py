@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticd import __version__
+from elasticd.build import build
 from elasticd.core.words.connections import NodeInfo
 from elasticd.machinememory import total_bytes
 from elasticd.settings.config import NodeConfig
@@ -26,7 +26,8 @@ from elasticd.types import NodeId
 
 def to_peers(settings: NodeConfig, boot: str) -> Identity:
     own = settings.addresses
-    return Identity(NodeId(settings.node_id), boot, own[0], settings.partition, own)
+    me = NodeId(settings.node_id)
+    return Identity(me, boot, own[0], settings.partition, own, release=build())
 
 
 def as_member(home: Path, settings: NodeConfig) -> Credentials:
@@ -69,7 +70,7 @@ def of_others(home: Path, settings: NodeConfig, own: Credentials) -> tuple[str, 
 def in_lists(settings: NodeConfig) -> NodeInfo:
     own, memory = settings.addresses, total_bytes()
     told = settings.notify.told
-    return NodeInfo(own[0], os.getpid(), chip(), memory, __version__, addresses=own, notifies=told)
+    return NodeInfo(own[0], os.getpid(), chip(), memory, build(), addresses=own, notifies=told)
 
 
 def write(home: Path, settings: NodeConfig) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from elasticd import __version__, systemtools
+from elasticd import systemtools
+from elasticd.build import build
 from elasticd.machinememory import total_bytes
 from elasticd.preflight.power import (
     FILEVAULT,
@@ -76,7 +77,7 @@ class OwnFacts:
         firewall = self.ask((FIREWALL, "--getglobalstate")) if mac else ""
         release = systemtools.release(self.system, self.ask)
         return NodeFacts(
-            elasticd=__version__,
+            elasticd=build(),
             python=platform.python_version(),
             mlx=_mlx(),
             chip=chip,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import elasticd
+from elasticd.build import build
 from elasticd.cli import watch
 from elasticd.client import connection
 
@@ -44,7 +44,7 @@ EVENTS = [
 
 
 def test_version(ctl: Ctl) -> None:
-    assert ctl("--version") == (0, f"elasticctl {elasticd.__version__}\n", "")
+    assert ctl("--version") == (0, f"elasticctl {build()}\n", "")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["submit", "-h"], ["local"]])

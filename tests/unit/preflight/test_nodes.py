@@ -64,6 +64,7 @@ def test_where_all_is_well_every_check_passes(facts: NodeFacts) -> None:
 
 ODD: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("elasticd", {"elasticd": "0.1.9"}, "warn", "0.1.9, where most have 0.2.0", "elasticd 0.2.0"),
+    ("elasticd", {"elasticd": "0.2.0+1e28935c"}, "warn", "0.2.0+1e28935c, where", "same build of"),
     ("python", {"python": "3.11.9"}, "warn", "where most have 3.12", "Python 3.12"),
     ("mlx", {"mlx": ""}, "fail", "not installed", "pip install"),
     ("mlx", {"mlx": "0.31.2"}, "fail", "0.31.2", "MLX 0.32.4 or newer"),
@@ -158,6 +159,13 @@ def test_if_it_is_the_askers_clock_that_is_wrong_the_others_are_not_blamed() -> 
     nodes = seen(MAC, MAC, MAC, skews=(0.0, 100.0, 100.1))
     assert [of("clock", nodes, f"mac-{at}").verdict for at in range(3)] == ["fail", "pass", "pass"]
     assert of("clock", nodes, "mac-0").value == "100.0 s behind the others"
+
+
+def test_of_as_many_releases_the_newest_is_usual_whatever_the_names_of_builds() -> None:
+    builds = ("0.2.10+0a", "0.2.9+ff", "0.2.9+00")
+    nodes = seen(*(replace(MAC, elasticd=each) for each in builds))
+    assert of("elasticd", nodes, "mac-0").verdict == "pass"
+    assert "0.2.10+0a" in of("elasticd", nodes, "mac-1").cure
 
 
 def test_patches_of_python_and_kernels_of_linux_are_no_matter() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd import __version__
+from elasticd.build import build
 from elasticd.core.words.codec import to_plain
 from elasticd.preflight.power import FILEVAULT, SERVICES, THERMAL
 from elasticd.preflight.seen import SPEED_NAME
@@ -33,7 +33,7 @@ def own(home: Path, system: str, answers: dict[str, str], asked: list[str]) -> O
 def test_a_linux_machine_is_asked_no_tool_of_macos(tmp_path: Path) -> None:
     asked: list[str] = []
     found = own(tmp_path, "linux", {}, asked).begun()()
-    assert asked == [] and (found.elasticd, found.chip) == (__version__, "M3")
+    assert asked == [] and (found.elasticd, found.chip) == (build(), "M3")
     assert (found.walled, found.power) == (("wall",), {})
     assert found.free_bytes > 0 and found.memory_bytes > 0 and found.unix > 0 and found.mlx
 
