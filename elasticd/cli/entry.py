@@ -18,7 +18,7 @@ import typer
 
 from elasticd.cli.app import app
 from elasticd.cli.interrupts import Interrupts
-from elasticd.cli.screen import print_json, warn
+from elasticd.cli.screen import print_json, warn, whole_lines
 from elasticd.errors import ElasticdError, naming
 
 PROGRAM = "elasticctl"
@@ -31,7 +31,10 @@ _CommandLineError = typer.BadParameter.__mro__[2]
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; nothing is raised."""
     with _closed_lead_nowhere():
-        return _run(arguments)
+        if not _wants_json(arguments):
+            return _run(arguments)
+        with whole_lines():
+            return _run(arguments)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,8 @@ from rich.text import Text
 from elasticd.settings.rules import one_line
 
 MAX_HELD_LINE = 64 * 1024
+_LONGEST_LINE = 32 << 20
+"""In bytes: no answer of a daemon has half of it. Memory is taken for what is written only."""
 
 Piece = tuple[str, str]
 """Some text and its style, as rich names it."""
@@ -49,8 +51,31 @@ def asking_again(why: str) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print :func:`json_line`."""
-    print(json_line(value), flush=True)
+    """Print :func:`json_line`, in one piece."""
+    sys.stdout.write(json_line(value) + "\n")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def whole_lines() -> Iterator[None]:
+    """A line that a signal cuts off is written to its end with the next one. Without a buffer, as
+    with PYTHONUNBUFFERED, its end is lost, and so is that of one that is longer than the buffer."""
+    before = sys.stdout
+    try:
+        descriptor = before.fileno()
+    except (OSError, ValueError):  # it is in memory
+        yield
+        return
+    before.flush()
+    sys.stdout = out = open(  # noqa: SIM115
+        descriptor, "w", _LONGEST_LINE, before.encoding, before.errors, closefd=False
+    )
+    try:
+        yield
+    finally:
+        sys.stdout = before
+        with contextlib.suppress(OSError):  # it was said, or there is nobody to hear it
+            out.close()
 
 
 def json_line(value: Mapping[str, Any]) -> str:

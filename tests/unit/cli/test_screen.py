@@ -6,6 +6,8 @@ import ast
 import io
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ import elasticd.cli
 from elasticd.cli import screen, watch
 from elasticd.cli.demo_screen import Screen
 
-from .test_commands import Ctl, Daemon
+from .test_commands import EVENTS, PROGRAM, Ctl, Daemon
 
 EVIL = "a\x1b[2J\x07\x9b31m\u202eb\x7f\x00\u2028c\r"
 ALLOWED = {
@@ -248,3 +250,25 @@ def test_all_commands_print_through_the_screen() -> None:
         and (lines := printers(ast.parse(path.read_text())))
     }
     assert wild == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_signal_in_the_midst_of_a_line_leaves_one_object_a_line(
+    number: int, unbuffered: str, home: Path, daemon: Daemon
+) -> None:
+    """The line is longer than a pipe, and nobody reads before the signal."""
+    long = {**EVENTS[0], "reason": "r" * 300_000}
+    daemon(home, {"events": [long, EVENTS[1], {"end": True}]})
+    child = subprocess.Popen(
+        [*PROGRAM, "--home", home, "events", "--json"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    select.select([child.stdout], [], [])
+    child.send_signal(number)
+    out, _ = child.communicate()
+    event, end = map(json.loads, out.splitlines())
+    assert event == long and end == {"error": "interrupted", "exit": child.returncode}
+    assert child.returncode == 130
