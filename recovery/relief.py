@@ -2,7 +2,7 @@
 
 level 0   as job.toml says
 level 1   no spare trainers, small caches                          the same bits
-level 2   activations are computed again in the backward pass      the same bits
+level 2   activations are computed again in the backward pass      the same bits, as a rule
 level 3+  half as many samples at once, each level again           other rounding
 """
 
@@ -136,7 +136,12 @@ def describe(global_size: int, micro: int, before: int, level: int) -> str:
         parts.append("activations are computed again in the backward pass, which takes more time")
     was, now = (cut(global_size, micro, n).micro for n in (before, level))
     if was == now:
-        return f"{'; '.join(parts)}; from now on, and the result keeps its bits"
+        again = before < RECOMPUTE_LEVEL <= level
+        said = (
+            " (unless what goes into a layer is used outside of it, too, as by a skip connection:"
+            " then gradients are added up in another order)"
+        )
+        return f"{'; '.join(parts)}; from now on, and the result keeps its bits{said * again}"
     parts.append(f"{now} instead of {counted(was, 'sample')} at once")
     return (
         f"{'; '.join(parts)}; from now on. The global batch stays {global_size}, but sums are"

@@ -15,6 +15,7 @@ import mlx.core as mx
 from elasticd.data.packed import fitted, row_mask
 from elasticd.errors import UsageError
 from elasticd.recipes.rows import Row, Sample
+from elasticd.train.steps.recompute import Unwritten
 
 _LIKE = 0.02
 """Of the range of a model's output: as much as kernels may differ, and less than rows do that see
@@ -27,7 +28,7 @@ def pack(rows: Sequence[Row], longest: int, seed: int) -> list[Sample]:
     return [tuple(rows[at] for at in numbers) for numbers in together]
 
 
-class _Apart:
+class _Apart(Unwritten):
     """Stands where a layer's cache does: keeps nothing, and masks what is of other rows."""
 
     offset = 0

@@ -3,17 +3,28 @@
 Blocks are the modules in the model's lists of layers that have layers of their own. A block that
 recomputes is of a class derived from its own, so its name, parameters and isinstance() stay. The
 second pass draws the same random numbers as the first, and what it writes into the module (batch
-statistics) is undone: the gradients keep their bits.
+statistics) is undone: the gradients keep their bits. Only where what goes into a block is used
+outside of it, too (a skip connection), does MLX add up its gradient in another order.
+
+Into a list, a dict or another object that it is given a block may write. A second pass would write
+once more, and no gradient would come to what such an object holds. So a block recomputes only in
+calls with arguments into which nothing can be written, and arrays: the first pass has the caller's
+own, the second has others. What a block reads and writes besides, such as a list of its own, isn't
+seen here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import enum
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
+from mlx.utils import tree_flatten, tree_map
 
 from elasticd.train.states.trees import array_slots
 from elasticd.train.steps import randomness
@@ -22,8 +33,19 @@ _PLAIN = "_elasticd_plain"
 """Of a class that recomputes: the one from which it was made."""
 
 
+class Unwritten:
+    """An object into which nothing is written, and to which no gradient comes: a block that is
+    given one recomputes all the same."""
+
+
+_UNWRITTEN = (type(None), bool, int, float, complex, str, bytes, mx.Dtype, enum.Enum, Unwritten)
+_TOLD = set[type]()
+"""Kinds of blocks of which it was said that they keep their activations."""
+
+
 def switch_on(model: Module) -> int:
-    """Let every block of ``model`` recompute; returns how many there are.
+    """Let every block of ``model`` recompute, where that changes no bit; returns how many there
+    are.
 
     It has no effect inside of what ``mx.compile`` traces: there MLX can't draw the same random
     numbers again.
@@ -68,13 +90,14 @@ def _holds_module(value: Any) -> bool:
 
 @cache
 def _recomputing(kind: type) -> type:
-    call: Callable[..., Any] = kind.__call__
+    plain = vars(kind).get(_PLAIN, kind)  # who loads a model may have switched it on already
+    call: Callable[..., Any] = plain.__call__
 
     def recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
         key = _key() if self.training else None
-        if key is None:
+        if key is None or _may_write(plain, args, kwargs):
             return call(self, *args, **kwargs)
-        return _checkpointed(self, call, key, args, kwargs)
+        return _checkpointed(self, call, key, [args, kwargs])
 
     names: dict[str, Any] = {_PLAIN: kind, "__call__": recomputed, "__slots__": ()}
     names |= {"__module__": kind.__module__}
@@ -89,30 +112,91 @@ def _key() -> list[int] | None:
         return None
 
 
-def _checkpointed(
-    module: Any,
-    call: Callable[..., Any],
-    key: list[int],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    passes = 0
+def _may_write(kind: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a block of that kind may write into what it is given. The first time it is said."""
+    given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for place, value in given:
+        if wrong := _writable(value):
+            if kind not in _TOLD:
+                _TOLD.add(kind)
+                print(
+                    f"elasticd: {kind.__name__} keeps its activations, also where memory is short:"
+                    f" its argument {_name(kind, place)} {wrong}, into which it may write. Layers"
+                    " whose arguments are arrays, numbers, texts and tuples of these can compute"
+                    " theirs again",
+                    file=sys.stderr,
+                )
+            return True
+    return False
 
-    def run(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        if passes == 1:
-            module.update(parameters)
-            return call(module, *args, **kwargs)
-        places = list(array_slots(module.state).values())
-        values, after = [place.value for place in places], randomness.mlx_key()
+
+def _writable(value: Any) -> str:
+    """What of an argument may be written to: the predicate of a sentence; empty: nothing."""
+    if type(value) is tuple:
+        inner = next(filter(None, map(_writable, value)), "")
+        return inner and inner.replace("is of", "holds one of", 1)
+    safe = isinstance(value, (mx.array, *_UNWRITTEN))
+    return "" if safe else f"is of type {type(value).__name__}"
+
+
+def _name(kind: type, place: int | str) -> str:
+    """Of an argument, by the signature if that tells."""
+    if isinstance(place, str):
+        return place
+    names = [*inspect.signature(kind.__call__).parameters][1:]
+    return names[place] if place < len(names) else f"{place + 1}"
+
+
+def _checkpointed(module: Any, call: Callable[..., Any], key: list[int], given: list[Any]) -> Any:
+    """``given``: the arguments, and those with names."""
+    arrays = _arrays(given)
+    places = {at: object() for at in arrays}
+    pattern, order = _with(given, places), [*places.values()]
+    # Until the backward pass `run` keeps no array of `given`: one into which the block has written
+    # leads back to `run`, and both would stay for good.
+    first, results = [given], list[Any]()
+
+    def run(parameters: Any, values: list[mx.array]) -> list[mx.array]:
+        if first:
+            args, kwargs = first.pop()
+            results.append(call(module, *args, **kwargs))
+            return _outputs(results[0])
+        args, kwargs = _with(pattern, dict(zip(map(id, order), values, strict=True)))
+        slots = list(array_slots(module.state).values())
+        before, after = [slot.value for slot in slots], randomness.mlx_key()
         randomness.set_mlx_key(key)
         module.update(parameters)
         try:
-            return call(module, *args, **kwargs)
+            return _outputs(call(module, *args, **kwargs))
         finally:
             randomness.set_mlx_key(after)
-            for place, value in zip(places, values, strict=True):
-                place.put(value)
+            for slot, value in zip(slots, before, strict=True):
+                slot.put(value)
 
-    return mx.checkpoint(run)(module.trainable_parameters(), *args, **kwargs)
+    outputs = mx.checkpoint(run)(module.trainable_parameters(), [*arrays.values()])
+    result = results.pop()
+    made = dict(zip(_arrays(result), outputs, strict=False))
+    for at in made.keys() & arrays.keys():  # it returns the caller's own, and may have written
+        arrays[at][...] = made[at]
+        made[at] = arrays[at]
+    return _with(result, made)
+
+
+def _outputs(result: Any) -> list[mx.array]:
+    """Of a block; one at least, as MLX crashes without."""
+    return [*_arrays(result).values()] or [mx.zeros(())]
+
+
+def _arrays(tree: Any) -> dict[int, mx.array]:
+    """Each array once, by its id."""
+    found: Any = tree_flatten(tree, is_leaf=_is_leaf)
+    return {id(leaf): leaf for _, leaf in found if isinstance(leaf, mx.array)}
+
+
+def _with(tree: Any, others: Mapping[int, Any]) -> Any:
+    """``tree`` with ``others`` in place of its leaves, by their ids."""
+    return tree_map(lambda leaf: others.get(id(leaf), leaf), tree, is_leaf=_is_leaf)
+
+
+def _is_leaf(value: Any) -> bool:
+    return type(value) not in (tuple, list, dict) and not hasattr(value, "_fields")

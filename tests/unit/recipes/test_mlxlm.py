@@ -25,8 +25,11 @@ from elasticd.recipes.rows import collate
 from elasticd.settings.job import JobSpec
 from elasticd.settings.optimizers import OPTIMIZERS
 from elasticd.settings.recipe import LoraParameters, MlxLm, Schedule
+from elasticd.train.states.trees import same_bits
+from elasticd.train.steps import recompute
 from elasticd.train.steps.randomness import mlx_key
 from tests import tinylm
+from tests.unit.recipes.test_packing import made
 
 LORA = Meaning("lora", 20.0)
 
@@ -394,3 +397,19 @@ def test_layers_that_recompute_have_the_same_gradients(model_folder: Path, confi
     assert found[0][0] == found[1][0]
     for (name, one), (_, other) in zip(found[0][1], found[1][1], strict=True):
         assert mx.array_equal(one, other).item(), name
+
+
+@pytest.mark.parametrize("kind", ["afm7", "kimi_k3"])
+def test_so_they_have_where_some_write_into_what_they_are_given(kind: str, tmp_path: Path) -> None:
+    """A cache of keys and values that later layers read, and sums of what earlier ones said."""
+    from mlx.nn.utils import value_and_grad
+
+    found = []
+    for switch in (recompute.switch_off, recompute.switch_on):
+        model = made(kind, tmp_path)
+        switch(model)
+        loss, gradients = value_and_grad(model, mlxlm.token_loss)(model, *BATCH)
+        flat: Any = tree_flatten({"loss": loss.mean, "gradients": gradients})
+        found.append(flat)
+    for (name, one), (_, other) in zip(*found, strict=True):
+        assert same_bits(one, other), name

@@ -44,7 +44,7 @@ def test_little_is_left_empty() -> None:
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3", "mixtral"])
 @pytest.mark.parametrize("recomputes", [False, True])
 def test_the_loss_and_its_gradient_are_those_of_the_rows(
-    kind: str, recomputes: bool, tmp_path: Path
+    kind: str, recomputes: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mlx.nn.utils import value_and_grad
 
@@ -60,6 +60,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_rows(
     assert one[0].mean.item() == pytest.approx(other[0].mean.item(), rel=1e-5)
     for (name, mine), (_, theirs) in zip(flat(one[1]), flat(other[1]), strict=True):
         assert mx.allclose(mine, theirs, rtol=1e-3, atol=1e-5).item(), name
+    assert "keeps its activations" not in capsys.readouterr().err
 
 
 def test_dropout_is_no_difference(tmp_path: Path) -> None:
@@ -97,6 +98,20 @@ KINDS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "n_ctx": 64, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 64,
         "layer_norm_epsilon": 1e-5,
+    },
+    "afm7": {
+        "hidden_dim": 64, "num_layers": 4, "num_kv_reuse_layers": 2, "num_heads": 4,
+        "num_kv_heads": 2,
+    },
+    "kimi_k3": {
+        "num_hidden_layers": 4, "num_key_value_heads": 4, "attn_res_block_size": 2,
+        "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+        "v_head_dim": 16, "hidden_act": "situ", "activation_situ_beta": 1.0,
+        "activation_situ_linear_beta": 1.0, "first_k_dense_replace": 10,
+        "linear_attn_config": {
+            "kda_layers": [], "full_attn_layers": [1, 2, 3, 4], "num_heads": 4, "head_dim": 16,
+            "short_conv_kernel_size": 4,
+        },
     },
 }  # fmt: skip
 
