@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from elasticd.train.steps.relief import room_bytes
 
 _NO_DORA_BITS = frozenset({3, 5, 6})
 """Of which no whole number of values fits in a word."""
+_UNFIT = (RuntimeError, ValueError, AttributeError, TypeError, LookupError)
+"""With which MLX and mlx-lm say that they can't do it."""
 _WARM_SHARE = 3
 """Weights are read before they are needed if so many times their size is free."""
 
@@ -124,7 +127,7 @@ def check_gradient(model: Any, config: MlxLm, loss: Callable[..., Weighted]) -> 
     with undisturbed():
         try:
             value_and_grad(model, loss)(model, tokens, trained)
-        except (RuntimeError, ValueError) as error:
+        except _UNFIT as error:
             raise _untrainable(model, config, error) from None
 
 
@@ -136,7 +139,33 @@ def _untrainable(model: Any, config: MlxLm, error: Exception) -> UsageError:
     if kind != "full" and (keys := config.lora_parameters.keys):
         wanted += f" with lora_parameters.keys {', '.join(keys)}"
     text = str(error).rstrip(".")
+    if not isinstance(error, (RuntimeError, ValueError)):
+        text = f"{type(error).__name__}: {text}"
+    cure += _without_adapter(model, error)
     return UsageError(f"{wanted} can't train the model {config.model}: {text}{cure}")
+
+
+def _without_adapter(model: Any, error: Exception) -> str:
+    """A sentence, if the model reads the weight of a layer in whose place an adapter is."""
+    lacking = getattr(error, "obj", None)
+    names = [name for name, module in model.named_modules() if module is lacking]
+    if not names or getattr(error, "name", None) != "weight":
+        return ""
+    keys = sorted({_key_of(name) for name, module in model.named_modules() if _adapts(module)})
+    others = ", ".join(key for key in keys if key.startswith("self_attn."))
+    return (
+        f". This kind of model reads the weight of {_key_of(names[0])}, in whose place is an"
+        f" adapter: have lora_parameters.keys name only others{others and f', as {others}'}"
+    )
+
+
+def _adapts(module: Any) -> bool:
+    return "lora_a" in module
+
+
+def _key_of(name: str) -> str:
+    """As ``lora_parameters.keys`` have it: the name in a layer."""
+    return re.sub(r".*\blayers\.\d+\.", "", name)
 
 
 def prepare(model: Any, config: MlxLm) -> None:
@@ -163,7 +192,7 @@ def prepare(model: Any, config: MlxLm) -> None:
             linear_to_lora_layers(
                 model, config.num_layers, wanted, use_dora=config.fine_tune_type == "dora"
             )
-        except ValueError as error:
+        except _UNFIT as error:
             raise _untrainable(model, config, error) from None
     if config.resume_adapter_file is not None:
         resume(model, config, config.resume_adapter_file)

@@ -299,6 +299,43 @@ def test_no_weight_is_read_to_know_what_can_be_trained(config: MlxLm, tmp_path: 
         mx.eval(loaded.parameters())
 
 
+@pytest.mark.parametrize("tune", ["lora", "dora"])
+@pytest.mark.parametrize(
+    ("kind", "read", "others"),
+    [
+        ("gemma3n", "altup.prediction_coefs", "v_proj"),
+        ("kimi_k3", "self_attention_res_proj", "q_proj"),
+    ],
+)
+def test_a_layer_whose_weight_is_read_takes_no_adapter(
+    kind: str, read: str, others: str, tune: str, config: MlxLm, tmp_path: Path
+) -> None:
+    """And what is said to do instead trains the model."""
+    config = replace(config, fine_tune_type=tune)  # type: ignore[arg-type]
+    model = made(kind, tmp_path)
+    models.prepare(model, config)
+    with pytest.raises(UsageError) as caught:
+        models.check_gradient(model, config, mlxlm.token_loss)
+    said = str(caught.value)
+    assert f"can't train the model {config.model}: AttributeError: " in said
+    what, _, keys = said.partition("lora_parameters.keys name only others, as ")
+    assert what.endswith(f" the weight of {read}, in whose place is an adapter: have ")
+    assert f"self_attn.{others}" in keys
+    config = replace(config, lora_parameters=LoraParameters(keys=tuple(keys.split(", "))))
+    model = made(kind, tmp_path)
+    models.prepare(model, config)
+    models.check_gradient(model, config, mlxlm.token_loss)
+
+
+def test_whatever_a_model_raises_is_said_in_a_sentence(config: MlxLm) -> None:
+    def loss(*_: Any) -> Any:
+        raise error
+
+    for error in (KeyError("x"), IndexError("far"), TypeError("None")):
+        with pytest.raises(UsageError, match=f'"lora" can.t train.*: {type(error).__name__}: '):
+            models.check_gradient(nn.Linear(2, 2), config, loss)
+
+
 def test_a_job_ends_before_its_weights_are_read(config: MlxLm, tmp_path: Path) -> None:
     folder = tinylm.write_model(tmp_path / "model", bits=4)
     config = replace(config, model=str(folder), fine_tune_type="dora", lora_parameters=EMBEDDING)

@@ -103,6 +103,20 @@ KINDS: dict[str, dict[str, Any]] = {
         "hidden_dim": 64, "num_layers": 4, "num_kv_reuse_layers": 2, "num_heads": 4,
         "num_kv_heads": 2,
     },
+    "gemma3n": {
+        "num_hidden_layers": 4, "vocab_size": 300, "text_config": {
+            "model_type": "gemma3n", "hidden_size": 64, "num_hidden_layers": 4,
+            "intermediate_size": 64, "num_attention_heads": 4, "head_dim": 16,
+            "rms_norm_eps": 1e-5, "vocab_size": 300, "num_key_value_heads": 2,
+            "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 300, "sliding_window": 8,
+            "max_position_embeddings": 1000, "rope_local_base_freq": 1.0, "rope_theta": 1000.0,
+            "final_logit_softcapping": 1.0,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "activation_sparsity_pattern": [0.5] * 4, "hidden_size_per_layer_input": 32,
+            "altup_num_inputs": 4, "altup_coef_clip": 1.0, "altup_correct_scale": True,
+            "altup_active_idx": 0, "laurel_rank": 8,
+        },
+    },
     "kimi_k3": {
         "num_hidden_layers": 4, "num_key_value_heads": 4, "attn_res_block_size": 2,
         "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
