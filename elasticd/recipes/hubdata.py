@@ -34,8 +34,10 @@ _CALLED: dict[str, Any] = {
 _FOLDER = "rows"
 _SEAL = "digests.json"
 """Beside the lines: of each of their files what is in it. A power cut may leave less of one."""
-_LAID_OUT = "2"
-"""Of the folder with the lines: 2 since it has that file."""
+_LEFT_OUT = "left-out.txt"
+"""Beside the lines, if they lack columns: a sentence about these."""
+_LAID_OUT = "3"
+"""Of the folder with the lines: 2 since it has the digests, 3 since columns may be left out."""
 _FORMAT = "2"
 """Of the lines that are made of tables: 2 since rows of a prompt and a completion have tools."""
 _MOST_FOLDERS = 8
@@ -132,6 +134,8 @@ def _as_lines(name: str, of: Sequence[str], write: Callable[[Any, Path], None]) 
     with contextlib.suppress(OSError):  # another process needs the room
         os.utime(made)
     _make_room(home, made)
+    with contextlib.suppress(OSError):  # most have none
+        print(f"elasticd: {(made / _LEFT_OUT).read_text(encoding='utf-8')}", file=sys.stderr)
     return made
 
 
@@ -177,15 +181,68 @@ def _put(partial: Path, made: Path) -> None:
 
 
 def _write(name: str, found: Any, folder: Path) -> None:
+    lacking = dict[str, str]()
     for file in DATA_FILES:
         split = next((each for each in _SPLITS[file] if each in found), None)
         if split is None:
             if file == "train":
                 raise UsageError(f"the data {name} have no split train, only {', '.join(found)}")
             continue
+        rows, decoded = _without_media(found[split])
+        lacking |= decoded
         with (folder / f"{file}.jsonl").open("w", encoding="utf-8") as lines:
-            for row in found[split]:
-                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+            for row in rows:
+                lines.write(_line(row, lacking))
+    if lacking:
+        columns = ", ".join(f"{column} ({kind})" for column, kind in sorted(lacking.items()))
+        (folder / _LEFT_OUT).write_text(
+            f"of the data {name} columns are left out that are no JSON: {columns}", encoding="utf-8"
+        )
+
+
+def _without_media(rows: Any) -> tuple[Any, dict[str, str]]:
+    """The rows without columns of pictures, sound and the like, which ``datasets`` would decode;
+    and the types of these, by column."""
+    features = dict(getattr(rows, "features", None) or {})
+    media = {column: kind for column, each in features.items() if (kind := _media_in(each))}
+    return rows.remove_columns([*media]) if media else rows, media
+
+
+def _media_in(feature: Any) -> str:
+    """The first type of a column's type, or inside of it, that is decoded."""
+    if isinstance(feature, dict):
+        inner = list(feature.values())
+    elif isinstance(feature, (list, tuple)):
+        inner = list(feature)
+    elif getattr(feature, "decode", None) is True and type(feature).__name__ != "Json":
+        return type(feature).__name__
+    else:
+        inner = [feature.feature] if hasattr(feature, "feature") else []
+    return next(filter(None, map(_media_in, inner)), "")
+
+
+def _line(row: dict[str, Any], lacking: dict[str, str]) -> str:
+    """Of JSON, without the columns of ``lacking``. Those that JSON can't hold are put there."""
+    kept = {column: value for column, value in row.items() if column not in lacking}
+    try:
+        return _json(kept) + "\n"
+    except (TypeError, ValueError):
+        found = {column: type(value).__name__ for column, value in kept.items() if _odd(value)}
+        if not found:
+            raise
+        lacking |= found
+        return _line(row, lacking)
+
+
+def _odd(value: Any) -> bool:
+    try:
+        return not _json(value)
+    except (TypeError, ValueError):
+        return True
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _of_tables(config: MlxLm, tables: Sequence[HubRows]) -> Path:
@@ -209,8 +266,14 @@ def _of_tables(config: MlxLm, tables: Sequence[HubRows]) -> Path:
                 if (split := table.splits[file]) is not None
                 for row in _rows_of(config, table, datasets, folder, split)
             ]
+            lacking = dict[str, str]()
+            text = "".join(_line(row, lacking) for row in rows)
+            for key, kind in sorted(lacking.items()):
+                raise UsageError(
+                    f"the data {_names(tables)} can't be read: what is to be the {key} of a row is"
+                    f" of type {kind}, which is no JSON"
+                )
             if rows:
-                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
                 (partial / f"{file}.jsonl").write_text(text, encoding="utf-8")
             elif file == "train":
                 raise UsageError(
@@ -239,7 +302,7 @@ def _rows_of(
     found = datasets.load_dataset(str(folder), split=split, **more)
     names = {key: getattr(table, key) or getattr(config, key) for key in _CALLED}
     prompt, completion, chat, text = (names[key] for key in _CALLED)
-    for row in found:
+    for row in _without_media(found)[0]:
         if prompt in row and completion in row:
             yield {"prompt": row[prompt], "completion": row[completion], **tools_of(row)}
         elif chat in row:

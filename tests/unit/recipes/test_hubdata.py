@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -181,12 +182,61 @@ def test_the_real_package_reads_them(snapshot: Path) -> None:
     assert [json.loads(line) for line in lines] == ROWS
 
 
+ODD = [{**row, "created": datetime(2026, 1, 1), "raw": b"x", "n": None} for row in ROWS]
+
+
+def test_columns_that_are_no_json_are_left_out_and_named(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"train": [{**ROWS[0], "created": None, "raw": None, "n": None}, *ODD[1:]]}
+    monkeypatch.setitem(sys.modules, "datasets", Datasets(found))
+    for _ in range(2):  # also of lines that were made earlier
+        folder = hubdata.located("hub:org/rows")
+        assert capsys.readouterr().err == (
+            "elasticd: of the data org/rows columns are left out that are no JSON: created"
+            " (datetime), raw (bytes)\n"
+        )
+    assert lines_of(folder, "train")[1:] == [{**row, "n": None} for row in ROWS[1:]]
+
+
+def test_the_real_package_decodes_no_picture(
+    snapshot: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """These are broken, so that reading them would fail."""
+    package = pytest.importorskip("datasets", reason="needs elasticd[data]")
+    picture = package.Image()
+    features = {name: package.Value("string") for name in ("prompt", "completion")}
+    more = {"when": package.Value("timestamp[s]"), "face": picture}
+    nested = {"pages": package.List({"page": picture})}
+    broken = {"bytes": b"none", "path": None}
+    rows = [
+        {**row, "when": datetime(2026, 1, 1), "face": broken, "pages": [{"page": broken}]}
+        for row in ROWS
+    ]
+    table = package.Dataset.from_list(rows, package.Features({**features, **more, **nested}))
+    table.to_parquet(str(snapshot / "train.parquet"))
+    assert lines_of(hubdata.located("hub:org/rows"), "train") == ROWS
+    said = capsys.readouterr().err
+    assert "no JSON: face (Image), pages (Image), when (datetime)\n" in said
+    given = {"path": "hub:org/rows", "train_split": "train[:2]", "valid_split": "train[2:]"}
+    assert lines_of(hubdata.given(recipe(tables=[given])).data, "train") == ROWS[:2]
+
+
+def test_what_is_to_be_trained_must_be_json(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", Splits({COMMIT: ODD}))
+    table = {"path": "hub:org/rows", "train_split": "train[:]", "completion_feature": "created"}
+    with pytest.raises(UsageError, match="the completion of a row is of type datetime, which is"):
+        hubdata.given(recipe(tables=[table]))
+
+
 @pytest.mark.parametrize(
     ("found", "why"),
     [
         ({"all": ROWS}, "the data org/rows have no split train, only all"),
         (ValueError("no files\nhere"), "the data org/rows can't be read: ValueError: no files"),
-        ({"train": [{"x": object()}]}, "the data org/rows can't be read: TypeError: "),
+        ({"train": [{"x": "\ud83d"}]}, "the data org/rows can't be read: UnicodeEncodeError: "),
     ],
 )
 def test_what_can_not_be_read_is_said_and_leaves_nothing(
