@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,36 +91,54 @@ def seed_call(seed: int, step: int, index: int) -> None:
     _seed_all(derive(seed, "call", step, index))
 
 
+def bookmark() -> Callable[[], None]:
+    """Has all generators stand where they do now, each time it is called.
+
+    Raises:
+        ValueError: ``mx.compile`` traces, and nobody knows where MLX's stands.
+    """
+    key, put_numbers = mlx_key(), _numbers()
+
+    def put() -> None:
+        set_mlx_key(key)
+        put_numbers()
+
+    return put
+
+
+def _numbers() -> Callable[[], None]:
+    """As :func:`bookmark`, but not of MLX's."""
+    ours, numpys, scripts = random.getstate(), np.random.get_state(), own().states()
+
+    def put() -> None:
+        random.setstate(ours)
+        np.random.set_state(numpys)
+        for generator, state in scripts:
+            generator.put(state)
+
+    return put
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """What is drawn meanwhile isn't missing behind it."""
-    mlxs = mlx_key()
+    back = bookmark()
     try:
-        with _numbers_undisturbed():
-            yield
+        yield
     finally:
-        set_mlx_key(mlxs)
+        back()
 
 
 @contextmanager
 def tracing(seed: int) -> Iterator[None]:
     """A trace fixes what it draws, but from MLX's generator: it is the same in each trace, whoever
     makes it, at whichever step."""
-    with _numbers_undisturbed():
+    back = _numbers()
+    try:
         _seed_numbers(derive(seed, "trace"))
         yield
-
-
-@contextmanager
-def _numbers_undisturbed() -> Iterator[None]:
-    ours, numpys, scripts = random.getstate(), np.random.get_state(), own().states()
-    try:
-        yield
     finally:
-        random.setstate(ours)
-        np.random.set_state(numpys)
-        for generator, state in scripts:
-            generator.put(state)
+        back()
 
 
 def standing(inside: Iterable[Any] = ()) -> str:

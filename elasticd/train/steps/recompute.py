@@ -94,20 +94,20 @@ def _recomputing(kind: type) -> type:
     call: Callable[..., Any] = plain.__call__
 
     def recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        key = _key() if self.training else None
-        if key is None or _may_write(plain, args, kwargs):
+        begin = _bookmark() if self.training else None
+        if begin is None or _may_write(plain, args, kwargs):
             return call(self, *args, **kwargs)
-        return _checkpointed(self, call, key, [args, kwargs])
+        return _checkpointed(self, call, begin, [args, kwargs])
 
     names: dict[str, Any] = {_PLAIN: kind, "__call__": recomputed, "__slots__": ()}
     names |= {"__module__": kind.__module__}
     return type(kind.__name__, (kind,), {**names, "__qualname__": kind.__qualname__})
 
 
-def _key() -> list[int] | None:
-    """Where the generator stands; None where nobody can know, as ``mx.compile`` traces."""
+def _bookmark() -> Callable[[], None] | None:
+    """None where nobody can know where generators stand, as ``mx.compile`` traces."""
     try:
-        return randomness.mlx_key()
+        return randomness.bookmark()
     except ValueError:
         return None
 
@@ -147,8 +147,11 @@ def _name(kind: type, place: int | str) -> str:
     return names[place] if place < len(names) else f"{place + 1}"
 
 
-def _checkpointed(module: Any, call: Callable[..., Any], key: list[int], given: list[Any]) -> Any:
-    """``given``: the arguments, and those with names."""
+def _checkpointed(
+    module: Any, call: Callable[..., Any], begin: Callable[[], None], given: list[Any]
+) -> Any:
+    """``begin`` has generators stand where they do before the first pass. ``given``: the arguments,
+    and those with names."""
     arrays = _arrays(given)
     places = {at: object() for at in arrays}
     pattern, order = _with(given, places), [*places.values()]
@@ -163,13 +166,13 @@ def _checkpointed(module: Any, call: Callable[..., Any], key: list[int], given: 
             return _outputs(results[0])
         args, kwargs = _with(pattern, dict(zip(map(id, order), values, strict=True)))
         slots = list(array_slots(module.state).values())
-        before, after = [slot.value for slot in slots], randomness.mlx_key()
-        randomness.set_mlx_key(key)
+        before = [slot.value for slot in slots]
         module.update(parameters)
         try:
-            return _outputs(call(module, *args, **kwargs))
+            with randomness.undisturbed():
+                begin()
+                return _outputs(call(module, *args, **kwargs))
         finally:
-            randomness.set_mlx_key(after)
             for slot, value in zip(slots, before, strict=True):
                 slot.put(value)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 
 from elasticd.train.states.trees import arrays, same_bits
+from elasticd.train.steps import randomness
 from elasticd.train.steps.recompute import switch_off, switch_on
 from elasticd.train.steps.relief import TrainerRelief, begin, trim
 
 CALLS: list[int] = []
+OWN = np.random.default_rng(4)
 
 
 class Block(nn.Module):
@@ -68,6 +72,41 @@ def test_the_same_bits() -> None:
     assert plain.keys() == recomputed.keys()
     for name, array in plain.items():
         assert same_bits(array, recomputed[name]), name
+
+
+class Skipped(Block):
+    """Draws from every generator that a script may have."""
+
+    def __call__(self, x: mx.array, scale: float = 1.0) -> mx.array:
+        gain = random.random() + np.random.rand() + OWN.random()
+        if random.random() < 0.5:
+            return x * gain
+        return super().__call__(x, scale * gain)
+
+
+def test_the_second_pass_draws_the_same_numbers_of_all_generators() -> None:
+    found = []
+    randomness.own().adopt([OWN])
+    try:
+        for switch in (switch_off, switch_on):
+            mx.random.seed(3)
+            model, x = Net(), mx.random.normal((6, 4))
+            model.blocks = [Skipped() for _ in range(4)]
+            switch(model)
+            randomness.seed_grain(1, 2, 3)
+            grad = nn.value_and_grad(model, lambda m, x: mx.square(m(x)).mean())
+            gradients: Any = grad(model, x)[1]["blocks"]
+            mx.eval(gradients)
+            found.append({**arrays(gradients), "next": mx.array(next_numbers())})
+    finally:
+        randomness.own().begin(list)
+    assert found[0].keys() == found[1].keys()
+    for name, array in found[0].items():
+        assert same_bits(array, found[1][name]), name
+
+
+def next_numbers() -> list[float]:
+    return [random.random(), np.random.rand(), OWN.random()]
 
 
 def test_evaluation_is_as_before() -> None:
