@@ -244,7 +244,7 @@ def _of_daemon(home: Path, ill: bool) -> list[HomeFinding]:
     except ElasticdError:
         return []
     versions = of_version(home, status)
-    return [*walled(home, status), *failures(home, status), *versions]
+    return [*walled(home, status), *twins(home, status), *failures(home, status), *versions]
 
 
 def _died(home: Path, *, ill: bool) -> list[HomeFinding]:
@@ -334,6 +334,12 @@ def walled(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
         cause = f"its daemon finds no route to {address}: {why}"
         found.append(HomeFinding(home / SOCKET_NAME, cause, cure[:1].upper() + cure[1:]))
     return found
+
+
+def twins(home: Path, status: Mapping[str, Any]) -> list[HomeFinding]:
+    """Which nodes two machines are, as one that was set up from the other's disk."""
+    told = (str(each).partition(". ") for each in status.get("twins") or ())
+    return [HomeFinding(home / SOCKET_NAME, cause, cure) for cause, _, cure in told]
 
 
 def _told(finding: HomeFinding) -> dict[str, Any]:

@@ -111,6 +111,8 @@ def print_nodes(status: Mapping[str, Any]) -> None:
             say("\n".join(_wrapped("", why, "  ")))
     for told in status.get("walled") or ():
         say("\n".join(_wrapped("", f"no route to {told}", "  ")))
+    for told in status.get("twins") or ():
+        say("\n".join(_wrapped("", str(told), "  ")))
     if failed := failure_of(status):
         say("\n".join(_wrapped("", failed, "  ")))
 

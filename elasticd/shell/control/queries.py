@@ -38,6 +38,7 @@ class Ways(Protocol):
 
     def paths_of(self, node: NodeId) -> Sequence[Path]: ...
     def walled(self) -> Sequence[str]: ...
+    def twins(self) -> Sequence[str]: ...
 
 
 class Queries:
@@ -139,6 +140,7 @@ class Queries:
             "jobs": jobs,
             "loop": {"node": node.me, **self._loop()},
             "walled": list(self._ways.walled()),
+            "twins": list(self._ways.twins()),
         }
 
     def names(self) -> Names:

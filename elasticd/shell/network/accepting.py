@@ -32,6 +32,7 @@ from elasticd.shell.network.hello import (
 from elasticd.shell.network.sealed import Sealed
 from elasticd.shell.network.table import PeerTable
 from elasticd.shell.network.transfer import READ_BYTES
+from elasticd.shell.network.twins import RefusedTwin
 from elasticd.shell.network.wires import PeerRun
 from elasticd.shell.tasks import Tasks
 from elasticd.trust.names import Issued
@@ -221,6 +222,10 @@ class Acceptor:
                     raise
                 try:
                     hello = self.gate.check(first, member)
+                    self.gate.admit(hello, self.table.boot_of(hello.node))
+                except RefusedTwin as error:
+                    writer.write(encode(error.frame))
+                    raise
                 except ProtocolError:
                     # It is told who we are even so: it then knows why.
                     writer.write(encode(self.gate.me.frame()))

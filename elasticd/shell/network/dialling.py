@@ -281,7 +281,9 @@ class Dialler:
             if not wanted.is_due(self.gate.credentials.own):
                 raise ConnectionError("the certificate was renewed meanwhile")
             raise Refused("it takes no certificate of before all were renewed, as this node's is")
+        self.gate.require_no_twin(first)
         hello = self.gate.check(first, member)
+        self.gate.admit(hello, self.table.boot_of(hello.node))
         if hello.node != self.gate.me.node:
             self.learn(hello.addresses)
         return hello

@@ -13,6 +13,7 @@ from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials, shown_by
 from elasticd.shell.network.hello import Hello, Identity, Refused
+from elasticd.shell.network.twins import Twins, told_of_twin
 from elasticd.shell.network.wall import Wall
 from elasticd.trust import renewal
 from elasticd.trust.names import Issued
@@ -42,6 +43,7 @@ class Gate:
     refusals: Refusals = field(default_factory=Refusals)
     complain: Complaints = field(default_factory=lambda: Complaints("peers"))
     wall: Wall = field(default_factory=Wall)
+    twins: Twins = field(default_factory=Twins)
     _shunned: dict[NodeId, str] = field(default_factory=dict)
     """Nodes whose link is cut on purpose, and where each was reached last."""
 
@@ -60,6 +62,26 @@ class Gate:
         if hello.node in self._shunned:
             raise TimeoutError(errno.ETIMEDOUT, "the link is cut on purpose")
         return hello
+
+    def admit(self, hello: Hello, connected: str | None) -> None:
+        """``connected``: the run of that node's daemon to which there are connections.
+
+        Raises:
+            RefusedTwin: another machine is that node.
+        """
+        if hello.node != self.me.node:
+            self.twins.admit(hello, connected)
+
+    def require_no_twin(self, frame: dict[str, Any]) -> None:
+        """Read the first frame of a daemon, which may take another machine for this node.
+
+        Raises:
+            Refused: it does.
+            ProtocolError: it makes no sense.
+        """
+        if (address := told_of_twin(frame)) is not None:
+            self.twins.met_namesake(address)
+            raise Refused(f"it takes the machine at {address!r} for this node, {self.me.node}")
 
     def refuse(self, source: str, error: ProtocolError) -> None:
         """Remember that a daemon was refused, or something that is none."""
@@ -125,4 +147,5 @@ class Gate:
     def complain_of_namesake(self, hello: Hello, source: str) -> None:
         """Nothing is wrong with a connection from this daemon to itself."""
         if hello.boot != self.me.boot:
+            self.twins.met_namesake(hello.address)
             self.complain(source, f"its node id {hello.node!r} is this node's, too")

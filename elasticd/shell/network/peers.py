@@ -188,6 +188,9 @@ class Peers:
             ProtocolError: these are no addresses, or too many.
         """
         self._dialler.learn(others, MAX_OTHERS)
+        for node in self._gate.twins.taken(others):
+            if (peer := self._table.runs.get(node)) is not None:
+                self._table.drop(peer, "others take another machine for it")
 
     def address_of(self, node: NodeId) -> str | None:
         """Where a connected node answers; None for others."""
@@ -206,6 +209,10 @@ class Peers:
     def walled(self) -> Sequence[str]:
         """To which addresses this machine itself lets nothing out, each with the cure."""
         return self._gate.wall.told()
+
+    def twins(self) -> Sequence[str]:
+        """Which nodes two machines are, each with the cure."""
+        return self._gate.twins.told(self.me.node, self.me.address)
 
     def shun(self, node: NodeId) -> None:
         """Neither connect to a node nor let it connect, as if the link were cut.

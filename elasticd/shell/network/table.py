@@ -44,6 +44,11 @@ class PeerTable:
         peer = self.announced(node)
         return peer.address if peer is not None else None
 
+    def boot_of(self, node: NodeId) -> str | None:
+        """The run of its daemon to which there is a connection."""
+        peer = self.runs.get(node)
+        return peer.boot if peer is not None else None
+
     def holds(self, peer: PeerRun) -> bool:
         """It has neither gone nor been started again."""
         return self.runs.get(peer.node) is peer
@@ -53,8 +58,8 @@ class PeerTable:
         return any(peer.announced and address in peer.addresses for peer in self.runs.values())
 
     def meet(self, hello: Hello) -> PeerRun:
-        """Whoever said this hello; an earlier run of it has gone. One that is connected says itself
-        when its addresses change; what it says before counts as said last."""
+        """Whoever said this hello, and was admitted; an earlier run of it has gone. One that is
+        connected says itself when its addresses change; what it says before counts as said last."""
         peer = self.runs.get(hello.node)
         if peer is not None and peer.boot != hello.boot:
             self.drop(peer, "its daemon was started again")

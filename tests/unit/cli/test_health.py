@@ -20,12 +20,13 @@ from elasticd import archive
 from elasticd.checkpoints.apart import note_of
 from elasticd.cli.clusterhome import free_port
 from elasticd.cli.daemons import DAEMON
-from elasticd.cli.health import failures, walled
+from elasticd.cli.health import failures, twins, walled
 from elasticd.core.words.records import JobRecord, View
 from elasticd.errors import DamageError
 from elasticd.launchd.plist import INCURABLE_ENDS_WELL
 from elasticd.settings.places import FILE_NAME, LOCAL_LOCK_NAME, MEMBER
 from elasticd.shell.daemon import main
+from elasticd.shell.network.twins import CURE as TWIN_CURE
 from elasticd.shell.network.wall import LASTING_SECONDS, LET_OUT, REFUSALS, Wall
 from elasticd.shell.storage import founding, health, issuing, papers
 from elasticd.shell.storage.health import examine
@@ -360,6 +361,14 @@ def test_what_a_daemon_says_of_a_mac_that_lets_nothing_out(home: Path) -> None:
     assert found.wrong and found.cause.startswith("its daemon finds no route to 10.0.0.2:7070: ")
     assert found.cause.endswith("though it is in its own network")
     assert found.cure == LET_OUT[:1].upper() + LET_OUT[1:]
+
+
+def test_what_a_daemon_says_of_two_machines_that_are_one_node(home: Path) -> None:
+    assert twins(home, {}) == twins(home, {"twins": []}) == []
+    (found,) = twins(home, {"twins": [f"two machines are b: 10.0.0.2:1 and x. {TWIN_CURE}"]})
+    assert found.wrong and (found.cause, found.cure) == (
+        "two machines are b: 10.0.0.2:1 and x", TWIN_CURE,
+    )  # fmt: skip
 
 
 def test_what_failed_inside_a_daemon_is_noted(home: Path) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from elasticd.cli import output, watch
 from elasticd.core.words import limits
+from elasticd.shell.network.twins import CURE as TWIN_CURE
 from elasticd.shell.network.wall import CURE
 
 
@@ -59,6 +60,14 @@ def test_where_a_machine_lets_nothing_out_it_says_so_below_its_nodes(
     printed = " ".join(capfd.readouterr().out.split())
     assert "no route to 10.0.0.2:7070: this Mac lets nothing out to it" in printed
     assert "Local Network" in printed
+
+
+def test_which_node_two_machines_are_is_said_below_the_nodes(
+    capfd: pytest.CaptureFixture[str], status: dict[str, Any]
+) -> None:
+    output.print_nodes(status | {"twins": [f"two machines are b: x and y. {TWIN_CURE}"]})
+    printed = " ".join(capfd.readouterr().out.split())
+    assert f"two machines are b: x and y. {TWIN_CURE}" in printed
 
 
 def test_what_failed_inside_the_daemon_is_said_below_its_nodes(

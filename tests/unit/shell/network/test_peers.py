@@ -164,6 +164,8 @@ def test_own_address_and_own_name_are_not_dialled(run: Run) -> None:
         async with running(a, namesake):
             await until(lambda: not (a.peers._dialler.dials or namesake.peers._dialler.dials))
             assert "node id 'a' is this node's, too" in a.peers.complain.last_reason
+            (told,) = a.peers.twins()
+            assert told.startswith(f"two machines are a: this one at {own} and the one at ")
             assert a.seen == namesake.seen == []
 
     run(main())
