@@ -3,7 +3,8 @@
 Files in the library's own folder there. One is locked by the daemon while it brings what main
 before had written; a lock ends with its holder. Another's time says when a script asked last
 for copies on other nodes. A third says what lay there when a process was given a state that others
-have come to: none of it is that process's own, and main's files count more.
+have come to: none of it is that process's own, and main's files count more. By two more a process
+beside another rank's asks for main's files, and hears that they are there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgpack
 from elasticd.outputs import OWN_FOLDER, list_files, partial_name
 
 _COMING, _WANTED, _GIVEN = "coming", "wanted", "given"
+_ASKED, _CAME = "asked", "came"
 _OPEN_FILES = "/dev/fd"
 """Of the process that looks there."""
 _MOST_GIVEN_BYTES = 16 << 20
@@ -84,17 +86,33 @@ def await_coming(output: Path, seconds: float, goes_on: Callable[[], bool]) -> b
 
 def want_copies(output: Path) -> None:
     """Ask for copies of what is there, soon. A disk that refuses costs only the haste."""
-    with contextlib.suppress(OSError):
-        folder = output / OWN_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _WANTED).touch()
-        now = time.time_ns()  # finer than what a system notes by itself
-        os.utime(folder / _WANTED, ns=(now, now))
+    _set_time(output, _WANTED, time.time_ns())
 
 
 def wanted_ns(output: Path) -> int:
     """When that was asked last; 0: never."""
     return _time_ns(output / OWN_FOLDER / _WANTED)
+
+
+def ask_for_files(output: Path) -> int:
+    """Ask, where another node is main, for what that has written; when. 0: the disk refuses."""
+    _set_time(output, _ASKED, time.time_ns())
+    return asked_ns(output)
+
+
+def asked_ns(output: Path) -> int:
+    """When that was asked last; 0: never."""
+    return _time_ns(output / OWN_FOLDER / _ASKED)
+
+
+def note_came(output: Path, asked: int) -> None:
+    """What was asked for then is there, as far as it can be had."""
+    _set_time(output, _CAME, asked)
+
+
+def have_come(output: Path, asked: int) -> bool:
+    """Whether that was noted."""
+    return _time_ns(output / OWN_FOLDER / _CAME) == asked
 
 
 def note_given(output: Path) -> None:
@@ -137,6 +155,14 @@ def _held_open() -> set[int]:
         with contextlib.suppress(OSError, ValueError):
             found.add(os.fstat(int(name)).st_ino)
     return found
+
+
+def _set_time(output: Path, name: str, at: int) -> None:
+    with contextlib.suppress(OSError):
+        path = output / OWN_FOLDER / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, ns=(at, at))  # finer than what a system notes by itself
 
 
 def _time_ns(path: Path) -> int:

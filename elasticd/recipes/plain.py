@@ -22,6 +22,7 @@ import mlx.optimizers as optim
 
 from elasticd.core.words.codec import from_plain, to_plain
 from elasticd.errors import GenerationLost, OperationError
+from elasticd.outputsigns import ask_for_files, have_come
 from elasticd.preflight.subnets import behind_router
 from elasticd.recipes.keeping import Keeper, Keeping
 from elasticd.recipes.kept import CALLS, FOLDER, OUTPUTS, WORK, KeptFiles
@@ -41,6 +42,8 @@ from elasticd.types import ScriptFault, Tag
 
 _QUICK_SECONDS, _LOOK_SECONDS = 0.02, 0.05
 _TEXT_LETTERS = 2000
+_FILES_SECONDS = 5.0
+"""Where the script begins anew it waits no longer for rank 0's files to be on the other nodes."""
 WORD = "plain"
 
 
@@ -81,6 +84,8 @@ class _Company:
         self._port: ClaimedPort | None = None
         self._world: TrainerWorld | None = None
         """The newest whose port was chosen."""
+        self._asked = 0
+        """When rank 0's files were asked for in this world; 0: they are here, or don't come."""
         self._warned: set[str] = set()
         self._entered = 0.0
         self._goes_on = False
@@ -141,7 +146,7 @@ class _Company:
         """
         world = self._run._world
         if world is self._world:
-            if self._port is None and world.size > 1:
+            if self._port is None and world.size > 1 and self._has_files(world):
                 self._claim(world)
             return
         if self._script is not None and self._told.members != world.members:
@@ -161,8 +166,10 @@ class _Company:
             members=world.members,
             port=0,
         )
+        self._asked = ask_for_files(self._run.output_dir) if world.rank else 0
         if world.size > 1:
-            self._claim(world)
+            if self._has_files(world):
+                self._claim(world)
             self._warn(world)
 
     def _warn(self, world: TrainerWorld) -> None:
@@ -173,6 +180,17 @@ class _Company:
         if why and why not in self._warned:
             self._warned.add(why)
             said(why)
+
+    def _has_files(self, world: TrainerWorld) -> bool:
+        """Whether what rank 0 has saved is here, from which this rank's script may go on, too. As
+        long as it isn't this rank has no port, so the others wait."""
+        if not self._asked or have_come(self._run.output_dir, self._asked):
+            self._asked = 0
+        elif time.monotonic() - self._entered >= _FILES_SECONDS:
+            self._asked = 0
+            late = f"rank 0's newest files are not here after {_FILES_SECONDS:g} s"
+            said(f"{late}: what begins now as rank {world.rank} finds older ones")
+        return not self._asked
 
     def _claim(self, world: TrainerWorld) -> None:
         """Have a port for the script; where there is none, the others wait."""

@@ -14,82 +14,25 @@ import psutil
 import pytest
 
 from elasticd.cli.submit import prepare
-from elasticd.core.words.requests.logs import ReadLogs
-from elasticd.shell.storage.outputplacing import Placed
-from elasticd.types import JobId
 from tests import tinylm
 from tests.integration.cluster import Cluster
+from tests.integration.plainscripts import (
+    SCRIPTS,
+    lines,
+    nodes_of,
+    script_of,
+    submitter,
+    wait_lines,
+)
 from tests.integration.silence import silent, times
 from tests.integration.test_unfit import unmounted
 
 pytestmark = pytest.mark.process
 
-SCRIPTS = Path(__file__).parent / "plain"
-
 
 @pytest.fixture
 def submit(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:
-    """Submits one of the scripts, with arguments and lines of its ``[plain]``."""
-
-    def submit(script: str, *args: str, plain: str = "", members: int = 3) -> str:
-        text = (SCRIPTS / script).read_text()
-        (tmp_path / "job").mkdir()
-        (tmp_path / "job" / script).write_text(text)
-        shutil.copy(SCRIPTS / "hold.py", tmp_path / "job")
-        job_file = tmp_path / "job" / "job.toml"
-        job_file.write_text(
-            f'[job]\nname = "plain"\nmode = "plain"\nentrypoint = "{script}"\n'
-            f"args = {list(args)}\n[world]\nmax = {members}\n[plain]\n{plain}\n"
-        )
-        return str(cluster.client.submit(*prepare(job_file, [])))
-
-    return submit
-
-
-def lines(cluster: Cluster, job: str) -> list[str]:
-    """As ``elasticctl logs`` prints them, without a process: for who asks often."""
-    said: dict[object, str] = {}
-    for piece in cluster.client.stream(ReadLogs(JobId(job))):
-        if text := piece.get("text"):
-            rank = piece["node"] if piece["rank"] is None else piece["rank"]
-            said[rank] = said.get(rank, "") + text
-    return [f"[{rank}] {line}" for rank, text in said.items() for line in text.splitlines()]
-
-
-def wait_lines(cluster: Cluster, job: str, text: str, count: int) -> list[str]:
-    def look() -> list[str] | None:
-        found = [line for line in lines(cluster, job) if text in line]
-        return found if len(found) >= count else None
-
-    return cluster.wait_for(f"{count} lines with {text!r}", look)
-
-
-def nodes_of(cluster: Cluster, job: str, count: int = 3) -> list[str]:
-    """By rank, once so many are there: who came late begins all of them anew."""
-
-    def look() -> list[str] | None:
-        found = [rank["node"] for rank in cluster.status(job)["ranks"]]
-        return found if len(found) == count else None
-
-    return cluster.wait_for(f"{count} ranks", look)
-
-
-def script_of(cluster: Cluster, job: str, rank: int) -> psutil.Process:
-    """The script's process, which the rank's trainer has started."""
-
-    def look() -> psutil.Process | None:
-        pids = [at["pid"] for at in cluster.status(job)["ranks"] if at["rank"] == rank]
-        for pid in pids:
-            with contextlib.suppress(psutil.Error):
-                for process in psutil.Process(pid).children(recursive=True):
-                    environment = process.environ()
-                    if environment.get("MLX_RANK") == str(rank) and job in environment.get(
-                        "ELASTICD_OUTPUT_DIR", ""
-                    ):
-                        return process
-        return None
-
-    return cluster.wait_for(f"the script of rank {rank}", look)
+    return submitter(cluster, tmp_path)
 
 
 def scripts(job: str) -> list[int]:
@@ -215,75 +158,6 @@ def test_a_lost_node(cluster: Cluster, submit: Callable[..., str]) -> None:
     assert any(not line.endswith("at 0") for line in begun), begun
     saved = sum("saved" in line for line in lines(cluster, job))
     assert saved == 3 or silent(cluster, job, main), cluster.report(f"saved {saved} times", job)
-
-
-@pytest.mark.parametrize(
-    ("args", "keep", "place"),
-    [((), 'keep = ["ckpt/*.npz"]\nkeep_last = 2', "kept"), (("call",), "", "kept/calls")],
-    ids=["a pattern", "a call"],
-)
-def test_its_own_files_outlive_the_node_of_rank_0(
-    cluster: Cluster,
-    submit: Callable[..., str],
-    tmp_path: Path,
-    args: tuple[str, ...],
-    keep: str,
-    place: str,
-) -> None:
-    """It writes in its working folder, and goes on from there on another node."""
-    job = submit("keeps.py", *args, plain=f"copy_seconds = 0.5\n{keep}")
-    wait_lines(cluster, job, "init", 3)
-    main, *_ = nodes_of(cluster, job)
-    others = [node for node in cluster.nodes if node != main]
-
-    def copied() -> bool:
-        return all(
-            list((cluster.home / node / "output" / job / place).glob("*.json")) for node in others
-        )
-
-    cluster.wait_for("a copy", lambda: copied() or None)
-    cluster.kill_node(main)
-    cluster.hurry(job)
-    cluster.wait_end(job)
-    said = lines(cluster, job)
-    begun = [line for line in said if "init" in line]
-    assert begun and not begun[-1].endswith("at 0"), begun
-    assert any("it has the files that were kept: ckpt/000" in line for line in said)
-    assert sum("saved" in line for line in said) >= 2
-    cluster.command("outputs", job, "--out", tmp_path / "out")
-    assert list((tmp_path / "out" / place / "files").glob("*-00100.npz"))
-
-
-def test_what_only_one_survivor_has_comes_to_the_next_rank_0(
-    cluster: Cluster, submit: Callable[..., str]
-) -> None:
-    """No copy is made by the clock: ``keep`` alone has it made."""
-    job = submit("once.py", plain="copy_seconds = 3600")
-    wait_lines(cluster, job, "kept", 1)
-    main, heir, other = nodes_of(cluster, job)
-
-    def copied() -> bool:
-        homes = [cluster.home / node for node in (heir, other)]
-        there = all(list((home / "output" / job / "kept/calls").glob("*.json")) for home in homes)
-        notes = [Placed.read(home / "outputs" / job / "placed.msgpack") for home in homes]
-        return there and all(each.marks and not each.coming for each in notes)  # written last
-
-    cluster.wait_for("copies of what was kept", lambda: copied() or None)
-    shutil.rmtree(cluster.home / heir / "outputs" / job)
-    shutil.rmtree(cluster.home / heir / "output" / job / "kept")
-    cluster.kill_node(main)
-    cluster.wait_end(job)
-    if silent(cluster, job, main):
-        return  # a survivor that was silent is not rank 0 next
-    worlds = [world["members"] for world in cluster.kinds(job, "world_formed")]
-    assert worlds[0][0] == main and {world[0] for world in worlds[1:]} == {heir}, worlds
-    begun = [line for line in lines(cluster, job) if "init" in line]
-    # What the first rank 0 printed is on the node that is gone.
-    assert sum("found 0" in line for line in begun) == 2, begun
-    assert sum("found 1" in line for line in begun) >= 2, begun
-    # Copies that were under way when their source was killed may have been told of.
-    told = [event["reason"] for event in cluster.kinds(job, "output_not_copied")]
-    assert not [reason for reason in told if "which is main now" in reason]
 
 
 @pytest.fixture

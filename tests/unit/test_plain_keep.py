@@ -1,4 +1,5 @@
-"""``elasticd.plain.keep`` in a plain job's script; test_plain.py kills nodes of real ones."""
+"""``elasticd.plain.keep`` in a plain job's script; test_plain_files.py kills nodes of
+real ones."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ class OutputKeeper:
         self._outputs, self._output_folder, self._runs = outputs, output_folder, runs
         self.limit_bytes = limit_bytes
         self._copying = WeakValueDictionary[JobId, asyncio.Lock]()
-        self._forgotten: set[JobId] = set()
-        self._waiting: set[JobId] = set()
+        self._forgotten, self._waiting = set[JobId](), set[JobId]()
         self._tasks = Tasks("copying a job's output")
         self._fetching: dict[JobId, asyncio.Task[None]] = {}
         """Copies of main's folder that are on their way."""
@@ -73,7 +72,8 @@ class OutputKeeper:
         """Of each job the last world here in which this node was main."""
         self._naming: dict[JobId, asyncio.Future[None]] = {}
         """Copies that are being made whole, and their files put in place."""
-        self._looking = OutputLooking(outputs, output_folder, runs, self._entered, self.follow)
+        self._looking = OutputLooking(outputs, output_folder, runs, self._entered, self._follow,
+                                      self._tasks)  # fmt: skip
         self.whole = OutputWhole(outputs, output_folder, runs, self._lock)
         self.ended = EndedOutputs((self._follow, self.whole.make), runs, self._tasks)
 

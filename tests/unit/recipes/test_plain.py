@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from elasticd.outputsigns import asked_ns, note_came
+from elasticd.recipes import plain
 from elasticd.recipes.keeping import Keeper, Keeping
 from elasticd.recipes.kept import FOLDER
 from elasticd.recipes.plain import _Company
@@ -63,7 +65,7 @@ def test_who_comes_while_the_last_files_are_kept_does_not_begin_the_script_anew(
     (tmp_path / "work").mkdir()
     (tmp_path / "work/last.npz").write_text("weights")
     company = _Company(JobSpec.from_dict(SPEC))
-    run: Any = SimpleNamespace(_world=world(tmp_path, 1, "a", "b"))
+    run: Any = SimpleNamespace(_world=world(tmp_path, 1, "a", "b"), output_dir=tmp_path / "out")
     company._run = run
     keeper = SlowKeeper(tmp_path / "work", tmp_path / "out", ["*.npz"], 1)
     try:
@@ -91,6 +93,66 @@ def test_who_comes_while_the_last_files_are_kept_does_not_begin_the_script_anew(
     finally:
         keeper.go.set()
         company.end()
+
+
+def company_in(folder: Path, rank: int) -> tuple[_Company, Callable[[int], None]]:
+    """One beside a rank of two, and what has it enter a world."""
+    company = _Company(JobSpec.from_dict(SPEC))
+    company._run = run = SimpleNamespace(_world=None, output_dir=folder)  # type: ignore[assignment]
+
+    def enter(counter: int) -> None:
+        run._world = replace(world(folder, counter, "a", "b"), rank=rank)
+        company._enter()
+
+    return company, enter
+
+
+def test_no_script_begins_before_rank_0s_files_are_with_the_other_ranks(tmp_path: Path) -> None:
+    company, enter = company_in(tmp_path, 1)
+    try:
+        for counter in (1, 2):
+            enter(counter)
+            company._enter()
+            there = company._told
+            order, _ = p.decide(
+                [rank(replace(there, port=5), 0, "none"), there],
+                p.ScriptHistory(),
+                p.Limits(8, 600.0),
+            )
+            assert order == p.NotYet()
+            note_came(tmp_path, asked_ns(tmp_path))
+            company._enter()
+            order, _ = p.decide(
+                [rank(replace(there, port=5), 0, "none"), company._told],
+                p.ScriptHistory(),
+                p.Limits(8, 600.0),
+            )
+            assert isinstance(order, p.Begin)
+    finally:
+        company.end()
+
+
+def test_rank_0_asks_nobody_for_its_own_files(tmp_path: Path) -> None:
+    company, enter = company_in(tmp_path, 0)
+    try:
+        enter(1)
+        assert company._told.port and not asked_ns(tmp_path)
+    finally:
+        company.end()
+
+
+def test_where_they_do_not_come_it_begins_without_them_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its bound is none in this test."""
+    monkeypatch.setattr(plain, "_FILES_SECONDS", 0.0)
+    company, enter = company_in(tmp_path, 1)
+    try:
+        enter(1)
+        assert company._told.port
+    finally:
+        company.end()
+    assert "rank 0's newest files are not here" in "".join(capfd.readouterr())
 
 
 def until(done: Callable[[], bool]) -> None:

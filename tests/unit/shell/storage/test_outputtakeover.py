@@ -10,7 +10,13 @@ import pytest
 
 from elasticd.core.words.bulk import CopyOutput
 from elasticd.errors import OperationError
-from elasticd.outputsigns import await_coming, note_given, want_copies
+from elasticd.outputsigns import (
+    ask_for_files,
+    await_coming,
+    have_come,
+    note_given,
+    want_copies,
+)
 from elasticd.shell.storage import outputkeeper, outputlooking
 from elasticd.shell.storage.outputs import LastWorld
 from elasticd.types import JobId
@@ -208,6 +214,40 @@ def test_who_is_given_the_jobs_state_takes_mains_files_at_once_over_its_older_on
 
     asyncio.run(scene())
     assert a.texts()["best"] == "step 18"
+
+
+@pytest.mark.parametrize("what", ["main answers", "main is lost", "nothing is copied"])
+def test_who_asks_for_mains_files_hears_when_they_are_there(net: Net, what: str) -> None:
+    """As beside a script of another rank that begins anew; or that they can't be had."""
+    a, c = net.nodes[A], net.nodes[C]
+    if what == "main is lost":
+        net.lost = {A}
+    if what == "nothing is copied":
+        c.keeper.limit_bytes = 0
+
+    async def scene() -> None:
+        for node in (a, c):
+            await node.keeper.enters(JOB, *FIRST)
+        a.write(step3="three")
+        asked = ask_for_files(c.output)
+        assert not have_come(c.output, asked)
+        await asked_for(c, asked)
+        assert ask_for_files(a.output) > 0
+        await seen(a, lambda: None)
+
+    asyncio.run(scene())
+    older = {"step1": "one", "log": "1\n"}
+    assert c.texts() == ({**NEWEST, "step3": "three"} if what == "main answers" else older)
+    assert a.texts() == {**NEWEST, "step3": "three"}
+
+
+async def asked_for(node: Node, asked: int) -> None:
+    """It looks until what was asked for then is there."""
+    looking = asyncio.ensure_future(node.keeper.rounds())
+    async with asyncio.timeout(20.0):
+        while not have_come(node.output, asked):  # noqa: ASYNC110  a trainer looks there, too
+            await asyncio.sleep(0.01)
+    looking.cancel()
 
 
 def test_who_was_away_and_becomes_main_takes_the_files_of_main_before(net: Net) -> None:
