@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from elasticd.pasting import pasted
+from elasticd.pasting import pasted, word
 from elasticd.preflight.finding import ProbeFinding, passed, warned
 
 _SLEEP, _RESTART, _NAP = ("sleep", "0"), ("autorestart", "1"), ("powernap", "0")
@@ -78,7 +78,8 @@ def stays_awake(
     wrong = [each for each in wanted if found.get(each[0], each[1]) != each[1]]
     cures = []
     if wrong:
-        cures += [f"sudo pmset -a {' '.join(f'{name} {value}' for name, value in wrong)}"]
+        asked = "".join(f" {word(name)} {word(value)}" for name, value in wrong)
+        cures += ["sudo pmset -a" + asked]
     if _NAP in wrong:
         cures += ["Drain a laptop before you close it"]
     if locked == "screen":
