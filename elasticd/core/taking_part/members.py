@@ -270,7 +270,8 @@ class Members:
             self.worlds[record.id] = member.world
         member.attend(record, unwanted, short)
         if member.ended:
-            self.reached = (*self.reached, *member.reports.left())
+            others = (each for each in self.reached if each.job != record.id)
+            self.reached = (*others, *member.reports.left())
             del self.by_job[record.id]
 
     def mind_reducers(self) -> None:

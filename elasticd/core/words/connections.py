@@ -72,6 +72,15 @@ class MustRenew:
 
 
 @dataclass(frozen=True, slots=True)
+class TwinFound:
+    """In place of a hello: another machine is taken for that node."""
+
+    kind: ClassVar = "twin"
+    at: str
+    """Where that one is."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpenFetch:
     """In place of a hello: the sender only wants something (bulk.py), whose fields are beside."""
 
@@ -162,7 +171,7 @@ class PutOut:
     """Up to this one they are good for that only."""
 
 
-OfConnection = PeerHello | MustRenew | Ping | Pong
+OfConnection = PeerHello | MustRenew | TwinFound | Ping | Pong
 OfFetch = FetchRefused | FetchWaits | FetchSize
 Aside = NodeInfo | HaveEvents | TakeEvents | PutOut
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import structlog
 
-from elasticd.core.words.codec import Words
+from elasticd.core.words.connections import CONNECTION, TwinFound
 from elasticd.shell.network.hello import Hello, Refused
 from elasticd.types import NodeId
 
@@ -39,18 +39,6 @@ _MOST_RUNS = 8
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TwinFound:
-    """In place of a hello: another machine is taken for that node."""
-
-    kind: ClassVar = "twin"
-    at: str
-    """Where that one is."""
-
-
-_TWIN: Words[TwinFound] = Words(TwinFound)
-
-
 class RefusedTwin(Refused):
     """It has the name of a node that another machine is."""
 
@@ -66,7 +54,11 @@ def told_of_twin(frame: dict[str, Any]) -> str | None:
     Raises:
         ProtocolError: it makes no sense.
     """
-    return _TWIN.decode(frame).at[:80] if _TWIN.knows(frame) else None
+    if not CONNECTION.knows(frame) or frame.get(CONNECTION.key) != TwinFound.kind:
+        return None
+    word = CONNECTION.decode(frame)
+    assert isinstance(word, TwinFound)
+    return word.at[:80]
 
 
 @dataclass(slots=True)
@@ -234,7 +226,7 @@ class Twins:
         if boot != quarrel.kept:
             quarrel.refused[boot] = now
             at = self._runs[node][quarrel.kept].addresses[0]
-            raise RefusedTwin(self._said(node, quarrel), _TWIN.encode(TwinFound(at)))
+            raise RefusedTwin(self._said(node, quarrel), CONNECTION.encode(TwinFound(at)))
 
     def _is_kept_machine(self, quarrel: _Quarrel, hello: Hello) -> bool:
         """By its addresses, where only the one that is kept has them."""
