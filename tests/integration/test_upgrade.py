@@ -23,8 +23,6 @@ pytestmark = pytest.mark.process
 
 EARLIER = "7cbc4f31be2be9f51fe66e3f9326b2c995d0857d"
 """The commit beside whose daemons the present ones must work."""
-BEFORE_SAMPLES = "bdc1cd82bcee7fbfd93258ce431683e58d4dc69a"
-"""One whose trainers tell of no samples, and whose leader compares all that it is told."""
 IN_THE_OPEN = "d7b4c7f3acee5c9bce23c57c3da6b3725e7f5c38"
 """One whose daemons encrypt nothing: all of its cluster are upgraded together."""
 CHECKOUT = Path(__file__).parents[2]
@@ -127,14 +125,13 @@ def test_nodes_are_upgraded_one_by_one_and_back_while_a_job_trains(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("commit", [EARLIER, pytest.param(BEFORE_SAMPLES, marks=pytest.mark.deep)])
 def test_an_upgrade_costs_no_job_a_node_for_how_builds_tell_of_its_samples(
-    tree_of: Callable[[str], Path], kernels: Path, tmp_path: Path, commit: str
+    tree_of: Callable[[str], Path], kernels: Path, tmp_path: Path
 ) -> None:
     """Neither the job that trains, nor one whose turn comes while there are daemons of both builds,
     nor one that goes on once all are upgraded, and must be exact."""
     made = Mixed(tmp_path, 2, kernels)
-    made.tree = made.before = tree_of(commit)
+    made.tree = made.before = tree_of(EARLIER)
     for node in made.nodes:
         made.configure(node, return_seconds=RETURN_SECONDS)
     with made as cluster:
