@@ -64,6 +64,7 @@ UNKNOWN = "unknown message"
 
 Reader = Callable[[Plain], Any]
 W = TypeVar("W")
+K = TypeVar("K")
 
 
 def to_plain(value: Any, rows: bool = False) -> Plain:
@@ -151,6 +152,18 @@ class Words(Wording[W]):
         """Whether a word of this conversation has that name."""
         kind = self._name(plain)
         return isinstance(kind, str) and kind in self.named
+
+    def of_kind(self, plain: dict[str, Plain], kind: type[K]) -> K | None:
+        """The word, if it has that one's name; None: it says something else.
+
+        Raises:
+            ProtocolError: a field doesn't fit.
+        """
+        name = self._name(plain)
+        if not isinstance(name, str) or kind not in self.named.get(name, ()):
+            return None
+        word = self.decode(plain)
+        return word if isinstance(word, kind) else None
 
     def _name(self, plain: dict[str, Plain]) -> Plain:
         return plain.get(self.key) if self.key else ""

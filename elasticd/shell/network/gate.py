@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.core.words.connections import CONNECTION, MustRenew
+from elasticd.core.words.connections import CONNECTION, MustRenew, TwinFound
 from elasticd.errors import OperationError, ProtocolError
 from elasticd.shell.complaints import Complaints
 from elasticd.shell.network.credentials import Credentials, shown_by
 from elasticd.shell.network.hello import Hello, Identity, Refused
-from elasticd.shell.network.twins import Twins, told_of_twin
+from elasticd.shell.network.twins import Twins
 from elasticd.shell.network.wall import Wall
 from elasticd.trust import renewal
 from elasticd.trust.names import Issued
@@ -79,7 +79,8 @@ class Gate:
             Refused: it does.
             ProtocolError: it makes no sense.
         """
-        if (address := told_of_twin(frame)) is not None:
+        if (word := CONNECTION.of_kind(frame, TwinFound)) is not None:
+            address = word.at[:80]
             self.twins.met_namesake(address)
             raise Refused(f"it takes the machine at {address!r} for this node, {self.me.node}")
 
@@ -119,11 +120,8 @@ class Gate:
         Raises:
             ProtocolError: it makes no sense.
         """
-        if not CONNECTION.knows(frame) or frame.get(CONNECTION.key) != MustRenew.kind:
-            return None
-        word = CONNECTION.decode(frame)
-        assert isinstance(word, MustRenew)
-        return renewal.told(word.wanted, member)
+        word = CONNECTION.of_kind(frame, MustRenew)
+        return None if word is None else renewal.told(word.wanted, member)
 
     def shun(self, node: NodeId, address: str) -> None:
         self._shunned[node] = address

@@ -48,19 +48,6 @@ class RefusedTwin(Refused):
         """What it is told."""
 
 
-def told_of_twin(frame: dict[str, Any]) -> str | None:
-    """Where the machine is that is taken for this one; None: the frame says something else.
-
-    Raises:
-        ProtocolError: it makes no sense.
-    """
-    if not CONNECTION.knows(frame) or frame.get(CONNECTION.key) != TwinFound.kind:
-        return None
-    word = CONNECTION.decode(frame)
-    assert isinstance(word, TwinFound)
-    return word.at[:80]
-
-
 @dataclass(slots=True)
 class _Run:
     """What is known of one run of a node's daemon."""
