@@ -152,7 +152,7 @@ class Drivers:
                     rested=rest.generation, account=account_of(driver.summary()),
                 )
             )  # fmt: skip
-            stored = driver.newest.step if driver.newest is not None else 0
+            stored = driver.office.stored_step
             text = f"it rests at step {rest.step}, which is stored"
             if stored < rest.step:
                 text = f"it rests; of its {rest.step} steps {stored} are stored here"

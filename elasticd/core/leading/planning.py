@@ -175,8 +175,8 @@ def _start_point(at: Situation) -> Start | str:
     if at.had:
         return (
             "the job had checkpoints, and none can be read here: bring back the disk or the folder"
-            f" that has them ('elasticctl doctor' looks); are they lost? 'elasticctl cancel"
-            f" {at.job}', and submit it again: it begins at step 0"
+            f" that has them; are they lost? 'elasticctl cancel {at.job}', and submit it again: it"
+            " begins at step 0"
         )
     lineage = Lineage(at.nonce())
     point = Point(lineage, 0, first_stamp(at.job, lineage))
